@@ -1,0 +1,5 @@
+package app
+
+type envoyCmd struct{}
+
+func (c *envoyCmd) Run() error { return nil }

@@ -1,0 +1,5 @@
+package app
+
+type loadCmd struct{}
+
+func (c *loadCmd) Run() error { return nil }

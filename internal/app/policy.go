@@ -1,0 +1,5 @@
+package app
+
+type policyCmd struct{}
+
+func (c *policyCmd) Run() error { return nil }

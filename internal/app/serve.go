@@ -1,0 +1,5 @@
+package app
+
+type serveCmd struct{}
+
+func (c *serveCmd) Run() error { return nil }

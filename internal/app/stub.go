@@ -1,0 +1,5 @@
+package app
+
+type stubCmd struct{}
+
+func (c *stubCmd) Run() error { return nil }

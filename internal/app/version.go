@@ -1,0 +1,5 @@
+package app
+
+type versionCmd struct{}
+
+func (c *versionCmd) Run() error { return nil }
