@@ -1,4 +1,3 @@
-// Package policy is the brownout policy file: types, strict loading, validation, compilation and matching.
 package policy
 
 import "time"
@@ -32,6 +31,7 @@ type Covers uint8
 const (
 	CoversFirstContent Covers = iota // of a stream, the time to its first content
 	CoversWhole                      // the whole answer
+	numCovers
 )
 
 // Priority maps a request header to a scheduling class.
@@ -49,6 +49,7 @@ type Trust uint8
 const (
 	TrustAll      Trust = iota // every caller's
 	TrustInternal              // only requests Envoy marked x-envoy-internal: true
+	numTrusts
 )
 
 // Tier is a way to answer. In this version every tier is a model tier.
@@ -67,8 +68,11 @@ type Model struct {
 // Order is the discipline of a tier's queue.
 type Order uint8
 
-// OrderEDF is priority, then earliest deadline, then arrival.
-const OrderEDF Order = iota
+// The orders; the zero value is the default.
+const (
+	OrderEDF Order = iota // priority, then earliest deadline, then arrival
+	numOrders
+)
 
 // Route is the policy entry a request matches.
 type Route struct {
@@ -105,14 +109,5 @@ type Failure uint8
 const (
 	FailOpen   Failure = iota // requests go to the upstream unprotected
 	FailClosed                // requests are answered 503
+	numFailures
 )
-
-// Match returns the first route that matches method and path (a query is ignored), or false.
-func (s *Snapshot) Match(method, path string) (*Route, bool) {
-	for i := range s.Routes {
-		if s.Routes[i].Match.matches(method, path) {
-			return &s.Routes[i], true
-		}
-	}
-	return nil, false
-}

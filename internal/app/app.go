@@ -55,7 +55,6 @@ type cli struct {
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
-
 // Main runs one command and returns its exit code. It returns when ctx ends.
 func Main(ctx context.Context, args []string, io Stdio) (code int) {
 	var c cli

@@ -1,5 +1,98 @@
 package app
 
-type envoyCmd struct{}
+import (
+	"errors"
+	"fmt"
 
-func (c *envoyCmd) Run() error { return nil }
+	"github.com/envoy-brownout/brownout/envoy"
+	"github.com/envoy-brownout/brownout/policy"
+)
+
+// envoyCmd groups the commands that write Envoy configuration.
+type envoyCmd struct {
+	Bootstrap envoyBootstrapCmd `cmd:"" help:"Print a complete Envoy configuration for a policy."`
+}
+
+// none switches an optional part of the configuration off.
+const none = "none"
+
+// envoyBootstrapCmd renders a policy and a set of addresses as an Envoy configuration on stdout.
+type envoyBootstrapCmd struct {
+	Policy     string   `required:"" placeholder:"FILE" help:"Policy file; - is standard input."`
+	Listen     string   `required:"" placeholder:"IP:PORT" help:"Where Envoy listens for clients."`
+	Upstream   []string `required:"" sep:"none" placeholder:"TIER=[http|h2c|https]://HOST:PORT" help:"An endpoint of a tier; at least one for every tier of the policy."`
+	Processor  string   `default:"unix:/tmp/brownout/extproc.sock" placeholder:"unix:PATH|HOST:PORT" help:"Where \"brownout serve\" listens (${default})."`
+	EnvoyAdmin string   `default:"127.0.0.1:9901" placeholder:"IP:PORT|none" help:"Envoy's admin listener (${default})."`
+	AccessLog  string   `default:"/dev/stdout" placeholder:"PATH|none" help:"Envoy's access log, one JSON object per line (${default})."`
+	UpstreamCA string   `name:"upstream-ca" default:"/etc/ssl/certs/ca-certificates.crt" placeholder:"PATH" help:"PEM authorities that https upstreams are verified against (${default})."`
+}
+
+// Run prints the configuration. Bad flags and a policy with errors end with ExitUsage, all of them reported at once.
+func (c *envoyBootstrapCmd) Run(std Stdio) error {
+	src, err := readPolicy(c.Policy, std.In)
+	if err != nil {
+		return usageError(err)
+	}
+	snapshot, problems := policy.Parse(c.Policy, src)
+	for _, p := range problems {
+		fmt.Fprintln(std.Err, p)
+	}
+	if snapshot == nil {
+		return silentExit(ExitUsage)
+	}
+	options, err := c.options()
+	if err != nil {
+		return reportOptions(std, err)
+	}
+	out, err := envoy.Bootstrap(snapshot, options)
+	if err != nil {
+		return reportOptions(std, err)
+	}
+	if _, err := std.Out.Write(out); err != nil {
+		return fmt.Errorf("print configuration: %w", err)
+	}
+	return nil
+}
+
+func (c *envoyBootstrapCmd) options() (envoy.Options, error) {
+	o := envoy.Options{
+		Listen:     c.Listen,
+		Processor:  c.Processor,
+		Admin:      unlessNone(c.EnvoyAdmin),
+		AccessLog:  unlessNone(c.AccessLog),
+		UpstreamCA: c.UpstreamCA,
+	}
+	var errs []error
+	for _, text := range c.Upstream {
+		u, err := envoy.ParseUpstream(text)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		o.Upstreams = append(o.Upstreams, u)
+	}
+	return o, errors.Join(errs...)
+}
+
+func unlessNone(s string) string {
+	if s == none {
+		return ""
+	}
+	return s
+}
+
+// reportOptions prints every joined error on a line of its own, naming the flag it is about.
+func reportOptions(std Stdio, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			reportOptions(std, e)
+		}
+		return silentExit(ExitUsage)
+	}
+	flag := ""
+	if _, ok := errors.AsType[*envoy.OptionError](err); ok {
+		flag = "--"
+	}
+	fmt.Fprintf(std.Err, "brownout: %s%v\n", flag, err)
+	return silentExit(ExitUsage)
+}

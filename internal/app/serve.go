@@ -1,5 +1,265 @@
 package app
 
-type serveCmd struct{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
 
-func (c *serveCmd) Run() error { return nil }
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/envoy-brownout/brownout/extproc"
+	"github.com/envoy-brownout/brownout/internal/admin"
+	"github.com/envoy-brownout/brownout/internal/metrics"
+	"github.com/envoy-brownout/brownout/policy"
+	"github.com/envoy-brownout/brownout/policy/watch"
+)
+
+// serviceName is what Envoy's gRPC health check asks for.
+const serviceName = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+// shedBefore is how long before the end of the grace period the requests still queued are refused, so that their
+// answers get out.
+const shedBefore = time.Second
+
+type serveCmd struct {
+	Policy     string        `required:"" placeholder:"FILE" help:"Policy file; changes are applied while running."`
+	Listen     string        `default:"unix:/tmp/brownout/extproc.sock" placeholder:"ADDR" help:"Where Envoy reaches the processor: unix:PATH or HOST:PORT (${default})."`
+	HTTP       string        `name:"http" default:":9464" placeholder:"ADDR" help:"Where /metrics, /healthz and /readyz are served; none turns it off (${default})."`
+	Admin      string        `default:"127.0.0.1:9465" placeholder:"ADDR" help:"Where /debug/state, /debug/reset and /debug/pprof are served; none turns it off (${default})."`
+	SocketMode string        `default:"0600" placeholder:"MODE" help:"Mode of a unix socket, octal; 0660 or 0666 for an Envoy under another user (${default})."`
+	Grace      time.Duration `default:"30s" help:"Time for running and queued requests after SIGTERM (${default})."`
+	TLSCert    string        `name:"tls-cert" placeholder:"FILE" help:"Certificate for a TCP listener (PEM)."`
+	TLSKey     string        `name:"tls-key" placeholder:"FILE" help:"Its private key (PEM)."`
+	TLSCA      string        `name:"tls-client-ca" placeholder:"FILE" help:"Authorities that sign the certificates of Envoys (PEM)."`
+	Insecure   bool          `help:"Listen on TCP without TLS."`
+	LogLevel   slog.Level    `default:"info" help:"debug, info, warn or error (${default}); debug logs every request."`
+	LogFormat  string        `default:"text" enum:"text,json" help:"text or json (${default})."`
+}
+
+// Help teaches what the flags leave open.
+func (*serveCmd) Help() string {
+	return `Serve attaches to an Envoy whose configuration "brownout envoy bootstrap" renders from the same policy.
+
+On SIGTERM or Ctrl-C the process stops being ready and takes no new connections. Queued requests are served as usual
+until one second before --grace ends; what still waits then is refused with 503 shutting_down. Running answers have
+until --grace. Exit codes: 0 ended cleanly, 1 a run-time failure, 2 a bad flag or policy.`
+}
+
+// Run serves until ctx ends.
+func (c *serveCmd) Run(ctx context.Context, std Stdio) error {
+	src, snap, err := loadPolicy(c.Policy, std.Err)
+	if err != nil {
+		return err
+	}
+	s, err := c.build(std, src, snap)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// loadPolicy reads and compiles a policy and prints what is wrong with it. A bad one is exit code 2.
+func loadPolicy(path string, w interface{ Write([]byte) (int, error) }) ([]byte, *policy.Snapshot, error) {
+	src, err := watch.Read(path)
+	if err != nil {
+		hint := ""
+		if errors.Is(err, fs.ErrNotExist) {
+			hint = " (write one: docs/policy.md has a first policy)"
+		}
+		return nil, nil, usageError(fmt.Errorf("%w%s", err, hint))
+	}
+	snap, problems := policy.Parse(path, src)
+	for _, p := range problems {
+		fmt.Fprintln(w, p)
+	}
+	if snap == nil {
+		return nil, nil, usageError(fmt.Errorf("policy %s has errors: nothing was started", path))
+	}
+	return src, snap, nil
+}
+
+// server is a running brownout.
+type server struct {
+	cmd     *serveCmd
+	log     *slog.Logger
+	proc    *extproc.Server
+	metrics *metrics.Metrics
+	ready   admin.Ready
+	health  *health.Server
+	grpc    *grpc.Server
+	watcher *watch.Watcher
+	sockets sockets
+	public  http.Handler
+	private http.Handler
+}
+
+// sockets are the listeners; nil ones are turned off.
+type sockets struct{ grpc, http, admin net.Listener }
+
+func (s sockets) close() {
+	for _, l := range []net.Listener{s.grpc, s.http, s.admin} {
+		if l != nil {
+			_ = l.Close() // the process ends; nothing can be done about it
+		}
+	}
+}
+
+// build makes everything that can fail before the first request, and opens the listeners last.
+func (c *serveCmd) build(std Stdio, src []byte, snap *policy.Snapshot) (*server, error) {
+	if c.Grace < 0 {
+		return nil, usageError(fmt.Errorf("--grace %s: must not be negative", c.Grace))
+	}
+	s := &server{cmd: c, log: c.logger(std), health: health.NewServer()}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var err error
+	if s.metrics, err = metrics.New(reg, version(), s.live); err != nil {
+		return nil, err
+	}
+	s.proc = extproc.New(snap, extproc.Options{Logger: s.log, Observer: observer{s.metrics}})
+	s.metrics.Reloaded(true, time.Now())
+	s.public = admin.Public(reg, &s.ready)
+	s.private = admin.Private(func() any { return s.state() }, s.proc.ResetMax)
+	s.watcher, err = watch.New(watch.Options{Path: c.Policy, Loaded: src, Failed: s.reloadFailed, Logger: s.log}, s.reload)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	creds, err := c.credentials()
+	if err != nil {
+		return nil, usageError(err)
+	}
+	s.grpc = grpc.NewServer(append(extproc.ServerOptions(), creds...)...)
+	s.proc.Register(s.grpc)
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	if s.sockets, err = c.listen(); err != nil {
+		s.sockets.close()
+		return nil, usageError(err)
+	}
+	return s, nil
+}
+
+func (c *serveCmd) logger(std Stdio) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(std.Err, o))
+	}
+	return slog.New(slog.NewTextHandler(std.Err, o))
+}
+
+// reload puts a changed policy into force, or says why not; the old one then stays.
+func (s *server) reload(src []byte) error {
+	snap, problems := policy.Parse(s.cmd.Policy, src)
+	for _, p := range problems {
+		s.log.Warn("policy", slog.String("problem", p.String()))
+	}
+	if snap == nil {
+		return fmt.Errorf("policy %s has errors: the one in force stays", s.cmd.Policy)
+	}
+	s.proc.Apply(snap)
+	s.metrics.Reloaded(true, time.Now())
+	s.log.Info("policy applied", slog.String("hash", snap.Hash))
+	return nil
+}
+
+func (s *server) reloadFailed(error) { s.metrics.Reloaded(false, time.Now()) }
+
+// run serves until ctx ends and then drains.
+func (s *server) run(ctx context.Context) error {
+	defer s.proc.Close()
+	g, gctx := errgroup.WithContext(ctx)
+	web := []*http.Server{serveHTTP(g, s.sockets.http, s.public), serveHTTP(g, s.sockets.admin, s.private)}
+	g.Go(func() error { return s.watcher.Run(gctx) })
+	g.Go(func() error { return s.grpc.Serve(s.sockets.grpc) })
+	s.setReady(true)
+	s.log.Info("serving", slog.String("version", version()), slog.String("policy", s.proc.Policy().Hash),
+		slog.String("listen", address(s.sockets.grpc)), slog.String("http", address(s.sockets.http)), slog.String("admin", address(s.sockets.admin)))
+	<-gctx.Done()
+	s.drain()
+	for _, w := range web {
+		if w != nil {
+			_ = w.Close() // probes and scrapes need no farewell
+		}
+	}
+	if err := g.Wait(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	s.log.Info("stopped")
+	return nil
+}
+
+func serveHTTP(g *errgroup.Group, l net.Listener, h http.Handler) *http.Server {
+	if l == nil {
+		return nil
+	}
+	w := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	g.Go(func() error {
+		if err := w.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	return w
+}
+
+// drain lets running and queued requests end: GOAWAY at once, refusals shortly before the end, then the end.
+func (s *server) drain() {
+	s.setReady(false)
+	s.log.Info("draining", slog.Duration("grace", s.cmd.Grace), slog.Int64("in_flight", s.proc.Tally().InFlight))
+	shed := time.AfterFunc(max(0, s.cmd.Grace-shedBefore), s.proc.Shed)
+	stop := time.AfterFunc(s.cmd.Grace, s.grpc.Stop)
+	s.grpc.GracefulStop() // returns when every stream has ended, or stop has cut them
+	stop.Stop()
+	shed.Stop()
+}
+
+func (s *server) setReady(on bool) {
+	s.ready.Set(on)
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if on {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+	s.health.SetServingStatus(serviceName, status)
+}
+
+// live is what the metrics read at a scrape.
+func (s *server) live() metrics.Live {
+	st := s.proc.Dump(false)
+	l := metrics.Live{Unaccounted: s.proc.Tally().Unaccounted}
+	for _, t := range st.Tiers {
+		l.Tiers = append(l.Tiers, metrics.Tier{Name: t.Tier, Limit: t.Limit, Used: t.Used, UsedMax: t.UsedMax,
+			Waiting: t.Waiting, WaitMax: t.WaitingMax})
+	}
+	return l
+}
+
+func address(l net.Listener) string {
+	if l == nil {
+		return off
+	}
+	if a, ok := l.Addr().(*net.UnixAddr); ok {
+		return "unix:" + a.Name
+	}
+	return l.Addr().String()
+}
+
+// socketMode reads --socket-mode.
+func (c *serveCmd) socketMode() (os.FileMode, error) {
+	n, err := strconv.ParseUint(c.SocketMode, 8, 32)
+	if err != nil || n > 0o777 {
+		return 0, fmt.Errorf("--socket-mode %q: want an octal mode such as 0600 or 0660", c.SocketMode)
+	}
+	return os.FileMode(n), nil
+}

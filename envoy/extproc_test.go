@@ -1,0 +1,57 @@
+package envoy
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestForwardedHeadersHoldThePolicysNamesAndNoCredentials(t *testing.T) {
+	s := chatPolicy()
+	s.Priority.Header = "X-Class"
+	s.Routes[1].Budget.Header = "x-patience"
+	got := ForwardedHeaders(s)
+	for _, name := range []string{":path", ":status", "x-budget-ms", "x-class", "x-patience", "x-tier", "retry-after", "grpc-timeout"} {
+		if !slices.Contains(got, name) {
+			t.Errorf("%s is not forwarded", name)
+		}
+	}
+	for _, name := range []string{"", "X-Class", "x-priority", "authorization", "cookie", "x-api-key"} {
+		if slices.Contains(got, name) {
+			t.Errorf("%q is forwarded", name)
+		}
+	}
+	if !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
+		t.Errorf("not sorted or not unique: %v", got)
+	}
+}
+
+func TestForwardedHeadersOfOneSnapshotDoNotLeakIntoTheNext(t *testing.T) {
+	s := chatPolicy()
+	s.Budget.Header = "a-first-header"
+	ForwardedHeaders(s)
+	if got := ForwardedHeaders(chatPolicy()); slices.Contains(got, "a-first-header") {
+		t.Error("a header of another policy is forwarded")
+	}
+}
+
+func TestMaxWaitLiesAboveEveryBudgetAndWithinEnvoysBound(t *testing.T) {
+	for _, c := range []struct{ largest, want time.Duration }{
+		{10 * time.Second, 11 * time.Second},
+		{time.Minute, 61 * time.Second},
+		{100 * time.Millisecond, 3 * time.Second}, // never below message_timeout
+		{2 * time.Hour, time.Hour},
+	} {
+		s := chatPolicy()
+		s.Budget.Max, s.Budget.Default = c.largest, c.largest
+		for i := range s.Routes {
+			s.Routes[i].Budget = s.Budget
+		}
+		if got := maxWait(s); got != c.want {
+			t.Errorf("largest budget %v: got %v, want %v", c.largest, got, c.want)
+		}
+		if _, err := Bootstrap(s, chatOptions()); err != nil {
+			t.Errorf("largest budget %v: %v", c.largest, err)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package envoy
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/envoy-brownout/brownout/policy"
+)
+
+func TestConfigHashChangesWithWhatThePolicyContributes(t *testing.T) {
+	changes := map[string]func(*policy.Snapshot){
+		"concurrency":     func(s *policy.Snapshot) { s.Tiers[0].Model = &policy.Model{Concurrency: 5, Queue: 8} },
+		"queue":           func(s *policy.Snapshot) { s.Tiers[0].Model = &policy.Model{Concurrency: 4, Queue: 9} },
+		"tier name":       func(s *policy.Snapshot) { s.Tiers[1].Name = "tiny" },
+		"path":            func(s *policy.Snapshot) { s.Routes[0].Match.Path.Prefix = "/v2" },
+		"method":          func(s *policy.Snapshot) { s.Routes[0].Match.Methods = nil },
+		"ladder":          func(s *policy.Snapshot) { s.Routes[0].Ladder = s.Routes[0].Ladder[:1] },
+		"failure":         func(s *policy.Snapshot) { s.Routes[0].Failure = policy.FailClosed },
+		"route order":     func(s *policy.Snapshot) { s.Routes[0], s.Routes[1] = s.Routes[1], s.Routes[0] },
+		"largest budget":  func(s *policy.Snapshot) { s.Routes[1].Budget.Max = time.Minute },
+		"budget header":   func(s *policy.Snapshot) { s.Budget.Header = "x-patience" },
+		"priority header": func(s *policy.Snapshot) { s.Priority.Header = "x-class" },
+		"a tier of no use": func(s *policy.Snapshot) {
+			s.Tiers = append(s.Tiers, policy.Tier{Name: "z", Model: &policy.Model{Concurrency: 1}})
+		},
+	}
+	seen := map[string]string{ConfigHash(chatPolicy()): "nothing"}
+	for what, change := range changes {
+		s := chatPolicy()
+		change(s)
+		h := ConfigHash(s)
+		if !regexp.MustCompile(`^[0-9a-f]{16}$`).MatchString(h) {
+			t.Errorf("%s changed: hash %q", what, h)
+		}
+		if other, dup := seen[h]; dup {
+			t.Errorf("changing %s gives the same hash as changing %s", what, other)
+		}
+		seen[h] = what
+	}
+}
+
+func TestConfigHashIgnoresWhatEnvoyNeedNotKnow(t *testing.T) {
+	want := ConfigHash(chatPolicy())
+	for what, change := range map[string]func(*policy.Snapshot){
+		"source hash":     func(s *policy.Snapshot) { s.Hash = "fedcba9876543210" },
+		"priority values": func(s *policy.Snapshot) { s.Priority.Values = map[string]int{"gold": 1} },
+		"default budget":  func(s *policy.Snapshot) { s.Budget.Default = time.Second },
+		"shed status":     func(s *policy.Snapshot) { s.Routes[0].ShedStatus = map[string]int{"queue_full": 429} },
+	} {
+		s := chatPolicy()
+		change(s)
+		if got := ConfigHash(s); got != want {
+			t.Errorf("changing %s changes the hash from %s to %s", what, want, got)
+		}
+	}
+}
+
+func TestTheBootstrapAnnouncesTheHashWhateverTheAddresses(t *testing.T) {
+	other := chatOptions()
+	other.Listen, other.Admin, other.AccessLog, other.Processor = "127.0.0.1:1", "", "", "10.0.0.9:1"
+	other.Upstreams = append(other.Upstreams, Upstream{Tier: "full", Host: "10.0.0.2", Port: 1})
+	want := "- key: " + MetadataConfigHash + "\n                  value: "
+	for _, o := range []Options{chatOptions(), other} {
+		_, after, ok := strings.Cut(string(bootstrap(t, chatPolicy(), o)), want)
+		if !ok || !strings.HasPrefix(strings.Trim(after, `'"`), ConfigHash(chatPolicy())) {
+			t.Errorf("with %+v the hash is not announced", o)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package envoy
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/envoy-brownout/brownout/policy"
+)
+
+// routed finds the route Envoy takes, by Envoy's rules: first match wins, path matches ignore the query, a header
+// matcher needs the header to be there.
+func routed(list []*routev3.Route, method, path, tier string) *routev3.Route {
+	headers := map[string]string{":method": method}
+	if tier != "" {
+		headers[tierHeader] = tier
+	}
+	for _, r := range list {
+		if pathMatches(r.Match, path) && headersMatch(r.Match, headers) {
+			return r
+		}
+	}
+	return nil
+}
+
+func pathMatches(m *routev3.RouteMatch, path string) bool {
+	if p, ok := m.PathSpecifier.(*routev3.RouteMatch_Path); ok {
+		path, _, _ = strings.Cut(path, "?")
+		return path == p.Path
+	}
+	return strings.HasPrefix(path, m.GetPrefix())
+}
+
+func headersMatch(m *routev3.RouteMatch, headers map[string]string) bool {
+	for _, h := range m.Headers {
+		value, present := headers[h.Name]
+		ok := value == h.GetStringMatch().GetExact()
+		if re := h.GetStringMatch().GetSafeRegex(); re != nil {
+			ok = regexp.MustCompile("^(?:" + re.Regex + ")$").MatchString(value)
+		}
+		if !present || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func TestEnvoyTakesTheRouteThePolicyMatchesAndTheClusterOfTheTier(t *testing.T) {
+	s := chatPolicy()
+	s.Routes = append(s.Routes, policy.Route{
+		Name: "rest of v1", Budget: s.Budget, Ladder: []policy.Rung{{Tier: 1}, {Tier: 0}},
+		Match: policy.Match{Path: policy.PathMatch{Prefix: "/v1/"}},
+	})
+	p, err := chatOptions().parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := routes(new(packer), s, p)
+	matched := 0
+	for _, method := range []string{"GET", "POST", "PUT"} {
+		for _, path := range []string{"/", "/v1/chat/completions", "/v1/chat/completions?x=1", "/v1/batch", "/v1/batch?x", "/v1/batch/2", "/v1/x", "/v2"} {
+			for _, tier := range []string{"", "full", "small", "unknown"} {
+				name, cluster := unmatchedCluster, unmatchedCluster
+				if r, ok := s.Match(method, path); ok {
+					matched++
+					name, cluster = expected(s, r, tier)
+				}
+				got := routed(list, method, path, tier)
+				if got.GetName() != name || got.GetRoute().GetCluster() != cluster {
+					t.Errorf("%s %s tier %q: route %q cluster %q, want %q and %q", method, path, tier, got.GetName(), got.GetRoute().GetCluster(), name, cluster)
+				}
+			}
+		}
+	}
+	if matched == 0 {
+		t.Error("no case matched the policy")
+	}
+}
+
+// expected is the route and cluster of a request that r matches: its tier's if that is on the ladder, else the best.
+func expected(s *policy.Snapshot, r *policy.Route, tier string) (name, cluster string) {
+	for _, rung := range r.Ladder {
+		if s.Tiers[rung.Tier].Name == tier {
+			return r.Name + "/" + tier, "tier_" + tier
+		}
+	}
+	return r.Name, "tier_" + s.Tiers[r.Ladder[0].Tier].Name
+}
+
+func TestOnlyFailClosedRoutesOverrideTheFilter(t *testing.T) {
+	s := chatPolicy()
+	p, err := chatOptions().parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes(new(packer), s, p) {
+		_, overridden := r.TypedPerFilterConfig[extProcFilter]
+		if want := strings.HasPrefix(r.Name, "batch"); overridden != want {
+			t.Errorf("route %s: overrides the filter: %v, want %v", r.Name, overridden, want)
+		}
+	}
+}
+
+func TestTierBreakersLetEverySlotChangeHandsAtOnce(t *testing.T) {
+	for _, m := range []policy.Model{{Concurrency: 1}, {Concurrency: 4, Queue: 8}, {Concurrency: 5000, Queue: 10000}} {
+		b := tierBreakers(&m).Thresholds[0]
+		if int(b.MaxRequests.Value) < 2*m.Concurrency || int(b.MaxConnections.Value) < 2*m.Concurrency || int(b.MaxPendingRequests.Value) < 2*m.Concurrency+m.Queue {
+			t.Errorf("%+v: %v", m, b)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package extproc
+
+import (
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/envoy-brownout/brownout/internal/engine"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/internal/session"
+)
+
+// attributesKey is where Envoy puts the attributes the filter asked for.
+const attributesKey = "envoy.filters.http.ext_proc"
+
+// viaUpstream is the response code detail of an answer the upstream wrote (Envoy: HTTP response code details).
+const viaUpstream = "via_upstream"
+
+// value reads a header value: Envoy sends raw_value only; other ext_proc clients may fill value.
+func value(h *corev3.HeaderValue) string {
+	if raw := h.GetRawValue(); len(raw) > 0 {
+		return string(raw)
+	}
+	return h.GetValue()
+}
+
+// decodeRequest reads the headers of a request for the engine.
+func decodeRequest(m *pb.HttpHeaders) engine.Request {
+	hs := m.GetHeaders().GetHeaders()
+	r := engine.Request{Headers: make([]outcome.Header, 0, len(hs))}
+	for _, h := range hs {
+		switch name := h.GetKey(); name {
+		case ":method":
+			r.Method = value(h)
+		case ":path":
+			r.Path = value(h)
+		default:
+			r.Headers = append(r.Headers, outcome.Header{Name: strings.ToLower(name), Value: value(h)})
+		}
+	}
+	return r
+}
+
+// decodeAnswer reads the headers of an answer for the session. told is false when Envoy did not send the attributes
+// that tell its own answers from the upstream's: they then count as the upstream's.
+func decodeAnswer(m *pb.HttpHeaders, attrs map[string]*structpb.Struct) (ev session.ResponseHeaders, told bool) {
+	ev.EndOfBody = m.GetEndOfStream()
+	for _, h := range m.GetHeaders().GetHeaders() {
+		switch h.GetKey() {
+		case ":status":
+			ev.Status, _ = strconv.Atoi(value(h))
+		case "content-type":
+			ev.ContentType = value(h)
+		case outcome.HeaderDegraded:
+			ev.Degraded = value(h) == "true"
+		case outcome.HeaderRetryAfter:
+			ev.RetryAfter = value(h)
+		}
+	}
+	details, told := attrs[attributesKey].GetFields()["response.code_details"]
+	if told {
+		ev.Details = details.GetStringValue()
+		ev.FromEnvoy = ev.Details != viaUpstream
+	}
+	return ev, told
+}

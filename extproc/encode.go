@@ -1,0 +1,126 @@
+package extproc
+
+import (
+	"strconv"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	mode "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/internal/session"
+)
+
+// Names of the headers sent upstream.
+const (
+	headerRemaining = "x-deadline-remaining-ms"
+	headerCovers    = "x-deadline-covers"
+)
+
+// ownNames are the request headers only we may set. Envoy removes a caller's before routing
+// (early_header_mutation_extensions); where that is not attached, this removes them from what goes upstream.
+var ownNames = []string{outcome.HeaderDegraded, outcome.HeaderDegradedReason, outcome.HeaderSource,
+	"x-brownout-seal", "x-brownout-id", "x-brownout-inner"}
+
+// set appends a header that overwrites whatever is there.
+func set(dst []*corev3.HeaderValueOption, name, v string) []*corev3.HeaderValueOption {
+	return append(dst, &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(v)},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	})
+}
+
+// encodeContinue lets a request go upstream; the route is chosen anew because x-tier decides it.
+func encodeContinue(c session.Continue) *pb.ProcessingResponse {
+	covers := "first_content"
+	if c.CoversWhole {
+		covers = "whole"
+	}
+	hs := make([]*corev3.HeaderValueOption, 0, 3)
+	hs = set(hs, outcome.HeaderTier, c.Tier)
+	hs = set(hs, headerRemaining, strconv.FormatInt(c.RemainingMillis, 10))
+	hs = set(hs, headerCovers, covers)
+	return requestHeaders(&pb.CommonResponse{
+		HeaderMutation:  &pb.HeaderMutation{SetHeaders: hs, RemoveHeaders: ownNames},
+		ClearRouteCache: true,
+	})
+}
+
+// encodePassThrough lets a request go on and asks to hear no more of it.
+func encodePassThrough() *pb.ProcessingResponse {
+	m := requestHeaders(&pb.CommonResponse{
+		HeaderMutation: &pb.HeaderMutation{RemoveHeaders: append([]string{outcome.HeaderTier}, ownNames...)},
+	})
+	m.ModeOverride = &mode.ProcessingMode{
+		RequestHeaderMode:   mode.ProcessingMode_SKIP,
+		ResponseHeaderMode:  mode.ProcessingMode_SKIP,
+		RequestBodyMode:     mode.ProcessingMode_NONE,
+		ResponseBodyMode:    mode.ProcessingMode_NONE,
+		RequestTrailerMode:  mode.ProcessingMode_SKIP,
+		ResponseTrailerMode: mode.ProcessingMode_SKIP,
+	}
+	return m
+}
+
+func requestHeaders(c *pb.CommonResponse) *pb.ProcessingResponse {
+	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_RequestHeaders{
+		RequestHeaders: &pb.HeadersResponse{Response: c},
+	}}
+}
+
+// encodeExtendTimeout is not a reply: Envoy restarts its message timer and keeps waiting for one.
+func encodeExtendTimeout(d time.Duration) *pb.ProcessingResponse {
+	return &pb.ProcessingResponse{OverrideMessageTimeout: durationpb.New(d)}
+}
+
+func encodeContinueAnswer(c session.ContinueAnswer) *pb.ProcessingResponse {
+	common := &pb.CommonResponse{}
+	if len(c.Set) > 0 || len(c.Remove) > 0 {
+		hs := make([]*corev3.HeaderValueOption, 0, len(c.Set))
+		for _, h := range c.Set {
+			hs = set(hs, h.Name, h.Value)
+		}
+		common.HeaderMutation = &pb.HeaderMutation{SetHeaders: hs, RemoveHeaders: c.Remove}
+	}
+	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ResponseHeaders{
+		ResponseHeaders: &pb.HeadersResponse{Response: common},
+	}}
+}
+
+func encodeContinueTrailers() *pb.ProcessingResponse {
+	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ResponseTrailers{
+		ResponseTrailers: &pb.TrailersResponse{},
+	}}
+}
+
+func encodeContinueBody(p session.Phase) *pb.ProcessingResponse {
+	body := &pb.BodyResponse{Response: &pb.CommonResponse{}}
+	switch p {
+	case session.RequestBody:
+		return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_RequestBody{RequestBody: body}}
+	case session.ResponseBody:
+		return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ResponseBody{ResponseBody: body}}
+	}
+	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_RequestTrailers{
+		RequestTrailers: &pb.TrailersResponse{},
+	}}
+}
+
+// encodeReply answers in the upstream's place. The details show in Envoy's access log (%RESPONSE_CODE_DETAILS%).
+func encodeReply(r outcome.Reply) *pb.ProcessingResponse {
+	hs := make([]*corev3.HeaderValueOption, 0, len(r.Headers))
+	for _, h := range r.Headers {
+		hs = set(hs, h.Name, h.Value)
+	}
+	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ImmediateResponse{
+		ImmediateResponse: &pb.ImmediateResponse{
+			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(r.Status)},
+			Headers: &pb.HeaderMutation{SetHeaders: hs},
+			Body:    r.Body,
+			Details: "brownout_" + r.Source.String(),
+		},
+	}}
+}

@@ -1,0 +1,41 @@
+package extproc
+
+import "time"
+
+// Record is what is known of one request when it has ended. Strings are the words of the metrics; "" where a thing
+// does not apply.
+type Record struct {
+	Route, Class       string
+	Outcome, Source    string
+	Tier, Degraded     string        // the tier that ran it; why a lower one
+	Shed, ShedTier     string        // why it was refused; the tier of the first refusal
+	Status             int           // sent to the caller, 0: none
+	UpstreamOutcome    string        // how the upstream did, when it was reached
+	Duration, Upstream time.Duration // since arrival; since the slot was taken, 0 without one
+}
+
+// Observer hears of everything that is counted. Its methods are called on request paths: they must not block. They
+// may be called concurrently.
+type Observer interface {
+	// Arrived: a request came; route is "none" when no route matched.
+	Arrived(route string)
+	// Finished: the same request ended. Called once per Arrived.
+	Finished(Record)
+	// Waited: a request left a tier's queue after d; zero for a slot at once.
+	Waited(tier, class string, d time.Duration)
+	// Ignored: a request header's value was of no use.
+	Ignored(header string)
+	// EnvoyStale: the Envoy in front runs a configuration that does not fit, or fits again.
+	EnvoyStale(stale bool)
+}
+
+// RouteNone is the route of requests that match none.
+const RouteNone = "none"
+
+type nobody struct{}
+
+func (nobody) Arrived(string)                       {}
+func (nobody) Finished(Record)                      {}
+func (nobody) Waited(string, string, time.Duration) {}
+func (nobody) Ignored(string)                       {}
+func (nobody) EnvoyStale(bool)                      {}

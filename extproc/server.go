@@ -1,0 +1,192 @@
+package extproc
+
+import (
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+
+	"github.com/envoy-brownout/brownout/envoy"
+	"github.com/envoy-brownout/brownout/internal/engine"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/internal/session"
+	"github.com/envoy-brownout/brownout/policy"
+)
+
+// Options tune a Server. The zero value works.
+type Options struct {
+	Logger   *slog.Logger // default: discard
+	Observer Observer     // default: nobody listens
+}
+
+// Server is the external processor. Make one with New; it serves any number of streams.
+type Server struct {
+	pb.UnimplementedExternalProcessorServer
+	engine *engine.Engine
+	log    *slog.Logger
+	obs    Observer
+	alarm  alarm
+	tally  tally
+
+	wantHash atomic.Pointer[string] // of the Envoy configuration the policy in force needs
+	// Reasons for which Envoy's configuration is out of date.
+	staleHash, staleAttributes atomic.Bool
+}
+
+// New makes a server for a policy.
+func New(s *policy.Snapshot, o Options) *Server {
+	srv := &Server{log: o.Logger, obs: o.Observer, engine: engine.New(time.Now(), s)}
+	if srv.log == nil {
+		srv.log = slog.New(slog.DiscardHandler)
+	}
+	if srv.obs == nil {
+		srv.obs = nobody{}
+	}
+	srv.alarm.next, srv.alarm.tick = srv.engine.NextWake, srv.engine.Tick
+	srv.setHash(s)
+	return srv
+}
+
+// Register adds the service to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) { pb.RegisterExternalProcessorServer(r, s) }
+
+// ServerOptions are the gRPC settings the processor needs: no age limit on connections, which would cut long answers,
+// and as many streams per connection as Envoy opens.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxConcurrentStreams(math.MaxUint32)}
+}
+
+// Apply makes s the policy of requests that arrive from now on.
+func (s *Server) Apply(p *policy.Snapshot) {
+	s.engine.Apply(time.Now(), p)
+	s.setHash(p)
+}
+
+func (s *Server) setHash(p *policy.Snapshot) {
+	h := envoy.ConfigHash(p)
+	s.wantHash.Store(&h)
+}
+
+// Policy is the policy in force.
+func (s *Server) Policy() *policy.Snapshot { return s.engine.Policy() }
+
+// Shed refuses everything that waits and everything that comes with shutting_down; answers in progress go on.
+func (s *Server) Shed() { s.engine.Close(time.Now(), outcome.ShedShuttingDown) }
+
+// Close stops the server's timer. Call it after the gRPC server has stopped.
+func (s *Server) Close() { s.alarm.stop() }
+
+// Tally reads the books.
+func (s *Server) Tally() Tally { return s.tally.read() }
+
+// Dump reads the limiters; withWaiters adds the waiting requests.
+func (s *Server) Dump(withWaiters bool) engine.State { return s.engine.Dump(time.Now(), withWaiters) }
+
+// ResetMax starts the maxima of the limiters afresh.
+func (s *Server) ResetMax() { s.engine.ResetMax() }
+
+// Process serves one request's stream (envoy.service.ext_proc.v3.ExternalProcessor). It returns when Envoy has
+// closed the stream and nothing of ours still uses it.
+func (s *Server) Process(g pb.ExternalProcessor_ProcessServer) error {
+	st := &stream{srv: s, out: newOutbox(g.Send), verbose: s.log.Enabled(g.Context(), slog.LevelDebug)}
+	defer st.end()
+	a := readAnnounced(g.Context())
+	s.checkHash(a.hash)
+	for {
+		m, err := g.Recv()
+		if err != nil {
+			return nil // the end of the exchange, however it came; Envoy needs no status
+		}
+		st.receive(m, a)
+		st.out.flush()
+	}
+}
+
+func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
+	st.mu.Lock()
+	st.owed = true
+	st.mu.Unlock()
+	attrs := m.GetAttributes()
+	switch m := m.GetRequest().(type) {
+	case *pb.ProcessingRequest_RequestHeaders:
+		st.req = decodeRequest(m.RequestHeaders)
+		st.req.MaxWait, st.req.RouteTimeout = a.maxWait, a.routeTimeout
+		st.post(letter{ev: session.RequestHeaders{}})
+	case *pb.ProcessingRequest_RequestBody:
+		st.post(letter{ev: session.Body{Phase: session.RequestBody}})
+	case *pb.ProcessingRequest_RequestTrailers:
+		st.post(letter{ev: session.Body{Phase: session.RequestTrailers}})
+	case *pb.ProcessingRequest_ResponseBody:
+		st.post(letter{ev: session.Body{Phase: session.ResponseBody}})
+	case *pb.ProcessingRequest_ResponseHeaders:
+		ev, told := decodeAnswer(m.ResponseHeaders, attrs)
+		st.srv.checkAttributes(told)
+		st.post(letter{ev: ev})
+	case *pb.ProcessingRequest_ResponseTrailers:
+		st.post(letter{ev: session.ResponseTrailers{}})
+	}
+}
+
+// checkHash tells when the Envoy in front runs another configuration than the policy in force needs. Envoys that
+// announce nothing are not judged.
+func (s *Server) checkHash(hash string) {
+	if hash == "" {
+		return
+	}
+	want := *s.wantHash.Load()
+	if !s.markStale(&s.staleHash, hash != want) {
+		return
+	}
+	s.log.Warn("Envoy runs a configuration that does not fit the policy: render it again with brownout envoy bootstrap",
+		slog.String("announced", hash), slog.String("needed", want))
+}
+
+// checkAttributes tells when Envoy does not say who wrote an answer.
+func (s *Server) checkAttributes(told bool) {
+	if s.markStale(&s.staleAttributes, !told) {
+		s.log.Warn("Envoy does not send response.code_details, so its own answers count as the upstream's: " +
+			"set response_attributes as brownout envoy bootstrap does")
+	}
+}
+
+// markStale sets one of the reasons for which Envoy's configuration is out of date; true when it has become so now.
+func (s *Server) markStale(why *atomic.Bool, stale bool) bool {
+	if why.Load() == stale || why.Swap(stale) == stale {
+		return false
+	}
+	s.obs.EnvoyStale(s.staleHash.Load() || s.staleAttributes.Load())
+	return stale
+}
+
+func record(now time.Time, f session.Finish, class string, arrived time.Time) Record {
+	r := Record{
+		Route: f.Route, Class: class, Outcome: f.Outcome.String(), Source: f.Source.String(), Tier: f.Tier,
+		Degraded: f.Degraded.String(), Shed: f.Shed.String(), ShedTier: f.ShedTier, Status: f.Status,
+		Duration: now.Sub(arrived),
+	}
+	if r.Route == "" {
+		r.Route = RouteNone
+	}
+	if !f.AdmittedAt.IsZero() {
+		r.Upstream, r.UpstreamOutcome = now.Sub(f.AdmittedAt), f.Outcome.String()
+	}
+	return r
+}
+
+// logRequest writes one line per request: what went well or was shed only when verbose, at debug; the rest at info.
+func (s *Server) logRequest(r Record, verbose bool) {
+	log := s.log.Info
+	switch r.Outcome {
+	case "ok", "degraded", "shed", "unmatched":
+		if !verbose {
+			return
+		}
+		log = s.log.Debug
+	}
+	log("request", slog.String("route", r.Route), slog.String("outcome", r.Outcome), slog.String("source", r.Source),
+		slog.String("tier", r.Tier), slog.String("reason", r.Shed+r.Degraded), slog.Int("status", r.Status),
+		slog.Duration("took", r.Duration))
+}

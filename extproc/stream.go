@@ -1,0 +1,295 @@
+package extproc
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/envoy-brownout/brownout/internal/engine"
+	"github.com/envoy-brownout/brownout/internal/limit"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/internal/session"
+)
+
+// letter is an event in the mailbox, with the slot it brings.
+type letter struct {
+	ev     session.Event
+	ticket *limit.Ticket
+}
+
+// books says how far the accounting of a request has come.
+type books uint8
+
+const (
+	unopened books = iota // not counted yet
+	opened                // counted as arrived
+	closed                // counted as ended
+)
+
+// stream drives one session.
+type stream struct {
+	srv *Server
+	out *outbox
+	req engine.Request
+	// verbose: requests that went well are logged too.
+	verbose bool
+
+	// Written and read only while draining, by one goroutine at a time.
+	ticket  *limit.Ticket
+	waiting *engine.Waiting
+	class   string
+	arrived time.Time
+	effects []session.Effect
+
+	mu       sync.Mutex // guards the fields below; not held while effects are performed
+	box      []letter
+	draining bool
+	sess     session.Session
+	timer    *time.Timer
+	timerAt  time.Time
+	books    books
+	owed     bool // Envoy waits for a reply
+}
+
+// post hands an event to the session. Whoever finds nobody draining drains; it returns when the mailbox is empty or
+// another goroutine has it.
+func (st *stream) post(l letter) {
+	st.mu.Lock()
+	st.box = append(st.box, l)
+	if st.draining {
+		st.mu.Unlock()
+		return
+	}
+	st.draining = true
+	for len(st.box) > 0 {
+		l := st.box[0]
+		st.box = st.box[1:]
+		now := time.Now()
+		if l.ticket != nil {
+			st.ticket = l.ticket
+		}
+		st.effects = st.step(now, l.ev)
+		st.mu.Unlock()
+		for _, e := range st.effects {
+			st.attempt(now, l.ev, e)
+		}
+		st.mu.Lock()
+		if _, ok := l.ev.(session.Closed); ok {
+			st.loseLocked()
+		}
+	}
+	st.box = nil
+	st.draining = false
+	st.setTimerLocked()
+	st.mu.Unlock()
+}
+
+// step runs the session. One that fails is replaced by one that lets the rest pass.
+func (st *stream) step(now time.Time, ev session.Event) (effects []session.Effect) {
+	defer func() {
+		if p := recover(); p != nil {
+			st.srv.complain("session failed, the rest of the stream passes through", p)
+			st.sess = session.Passing()
+			effects = st.sess.Step(nil, now, ev)
+			if st.books == opened {
+				effects = append(effects, session.Finish{Outcome: outcome.Unmatched})
+			}
+		}
+	}()
+	return st.sess.Step(st.effects[:0], now, ev)
+}
+
+// attempt performs an effect. One that fails turns the session into one that lets the rest pass, and hands it the
+// event once more if Envoy still waits for a reply.
+func (st *stream) attempt(now time.Time, ev session.Event, e session.Effect) {
+	defer func() {
+		if p := recover(); p != nil {
+			st.srv.complain("effect failed, the rest of the stream passes through", p)
+			st.mu.Lock()
+			st.sess = session.Passing()
+			if st.owed {
+				st.box = append([]letter{{ev: ev}}, st.box...)
+			}
+			st.mu.Unlock()
+			st.writeOff(now)
+		}
+	}()
+	st.perform(now, e)
+}
+
+// writeOff ends the accounting of a request whose handling failed: it goes on as if no route had matched.
+func (st *stream) writeOff(now time.Time) {
+	defer func() {
+		if p := recover(); p != nil {
+			st.srv.complain("accounting failed", p)
+		}
+	}()
+	if st.waiting != nil {
+		st.waiting.Abandon()
+	}
+	st.mu.Lock()
+	arrived := st.books == opened
+	st.mu.Unlock()
+	if arrived {
+		st.finish(now, session.Finish{Outcome: outcome.Unmatched})
+	}
+}
+
+func (st *stream) perform(now time.Time, e session.Effect) {
+	switch e := e.(type) {
+	case session.Offer:
+		st.offer(now)
+	case session.Abandon:
+		if st.waiting != nil {
+			st.waiting.Abandon()
+		}
+	case session.ReleaseSlot:
+		st.release(now)
+	case session.ExtendTimeout:
+		st.out.put(encodeExtendTimeout(e.For))
+	case session.PassThrough:
+		st.reply(encodePassThrough())
+	case session.Continue:
+		st.reply(encodeContinue(e))
+	case session.ContinueAnswer:
+		st.reply(encodeContinueAnswer(e))
+	case session.ContinueTrailers:
+		st.reply(encodeContinueTrailers())
+	case session.ContinueBody:
+		st.reply(encodeContinueBody(e.Phase))
+	case session.Reply:
+		st.reply(encodeReply(e.Reply))
+	case session.Finish:
+		st.finish(now, e)
+	case session.ProtocolError:
+		st.srv.log.Warn("unexpected message", slog.String("what", e.What))
+	}
+}
+
+func (st *stream) reply(m *pb.ProcessingResponse) {
+	st.mu.Lock()
+	st.owed = false
+	st.mu.Unlock()
+	if !st.out.put(m) {
+		st.srv.log.Debug("reply dropped: the stream is closed")
+	}
+}
+
+func (st *stream) offer(now time.Time) {
+	v, w := st.srv.engine.Offer(now, st.req, st.settled)
+	st.req.Headers = nil
+	st.waiting, st.class, st.arrived = w, v.Class, now
+	route := v.Route
+	if v.Kind == engine.Unmatched {
+		route = RouteNone
+	}
+	st.srv.tally.begin()
+	st.advance(opened)
+	st.srv.obs.Arrived(route)
+	for _, name := range v.Ignored {
+		st.srv.obs.Ignored(name)
+	}
+	if v.Kind == engine.Parked {
+		st.post(letter{ev: session.Parked{Route: v.Route, GiveUp: v.GiveUp}})
+		st.srv.alarm.arm(v.GiveUp)
+		return
+	}
+	st.post(verdictLetter(v))
+	st.observeWaits(v)
+}
+
+// settled receives the verdict of a parked request, on the goroutine that decided it.
+func (st *stream) settled(v engine.Verdict) {
+	st.post(verdictLetter(v))
+	st.observeWaits(v)
+	st.out.kick()
+}
+
+func (st *stream) observeWaits(v engine.Verdict) {
+	for _, w := range v.Waits {
+		st.srv.obs.Waited(w.Tier, v.Class, w.For)
+	}
+}
+
+func verdictLetter(v engine.Verdict) letter {
+	switch v.Kind {
+	case engine.Admitted:
+		return letter{session.Admitted{Route: v.Route, Tier: v.Tier, Reason: v.Reason, Deadline: v.Deadline}, v.Ticket}
+	case engine.Shed:
+		return letter{ev: session.Refused{Route: v.Route, Reason: v.Shed, Tier: v.ShedTier, Status: v.ShedStatus, RetryAfter: v.RetryAfter}}
+	}
+	return letter{ev: session.Unmatched{}}
+}
+
+func (st *stream) release(now time.Time) {
+	if t := st.ticket; t != nil {
+		st.ticket = nil
+		t.Done(now)
+	}
+}
+
+func (st *stream) finish(now time.Time, f session.Finish) {
+	if !st.advance(closed) {
+		return
+	}
+	st.release(now)
+	st.srv.tally.finish()
+	r := record(now, f, st.class, st.arrived)
+	st.srv.obs.Finished(r)
+	st.srv.logRequest(r, st.verbose)
+}
+
+// advance moves the books on, never back. False: they were there already.
+func (st *stream) advance(to books) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.books >= to {
+		return false
+	}
+	st.books = to
+	return true
+}
+
+// setTimerLocked keeps one timer at the session's next wake.
+func (st *stream) setTimerLocked() {
+	at, ok := st.sess.NextWake()
+	if at.Equal(st.timerAt) {
+		return
+	}
+	st.timerAt = at
+	switch {
+	case !ok:
+		st.timer.Stop()
+	case st.timer == nil:
+		st.timer = time.AfterFunc(time.Until(at), st.wake)
+	default:
+		st.timer.Reset(time.Until(at))
+	}
+}
+
+func (st *stream) wake() {
+	st.post(letter{ev: session.Wake{}})
+	st.out.kick()
+}
+
+// end closes the stream. The handler calls it last; a drainer on another goroutine may still see the closure through.
+func (st *stream) end() {
+	st.post(letter{ev: session.Closed{}})
+	st.out.close()
+}
+
+// loseLocked notes a request that ends without an outcome, which is a bug.
+func (st *stream) loseLocked() {
+	if st.books == opened {
+		st.books = closed
+		st.srv.tally.lose()
+	}
+}
+
+func (s *Server) complain(what string, p any) {
+	s.log.Error(what, slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+}

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+const onePolicy = `version: 1
+tiers:
+  full: {model: {concurrency: 4, queue: 8}}
+routes:
+- name: chat
+  match: {method: POST, path: {prefix: /v1/chat/completions}}
+  ladder: [full]
+`
+
+// bootstrapCommand runs `brownout envoy bootstrap` with a policy on standard input.
+func bootstrapCommand(t *testing.T, policy string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	args = append([]string{"envoy", "bootstrap", "--policy", "-"}, args...)
+	code = Main(t.Context(), args, Stdio{In: strings.NewReader(policy), Out: &out, Err: &err})
+	return code, out.String(), err.String()
+}
+
+func TestEnvoyBootstrapPrintsAConfiguration(t *testing.T) {
+	code, out, errs := bootstrapCommand(t, onePolicy, "--listen", "127.0.0.1:8080",
+		"--upstream", "full=http://127.0.0.1:8787", "--upstream", "full=http://127.0.0.1:8788")
+	if code != ExitOK || errs != "" {
+		t.Fatalf("exit %d, stderr %q", code, errs)
+	}
+	for _, want := range []string{
+		"# Start beside it:  brownout serve --policy FILE --listen unix:/tmp/brownout/extproc.sock\n",
+		"port_value: 8787\n", "port_value: 8788\n", "port_value: 9901\n", "path: /dev/stdout\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q", want)
+		}
+	}
+}
+
+func TestEnvoyBootstrapLeavesOutWhatIsNone(t *testing.T) {
+	code, out, errs := bootstrapCommand(t, onePolicy, "--listen", "127.0.0.1:8080", "--upstream", "full=h2c://h:1",
+		"--envoy-admin", "none", "--access-log", "none", "--processor", "10.0.0.1:9000")
+	if code != ExitOK {
+		t.Fatalf("exit %d, stderr %q", code, errs)
+	}
+	for _, unwanted := range []string{"\nadmin:", "access_log", "pipe:"} {
+		if strings.Contains(out, unwanted) {
+			t.Errorf("output has %q", unwanted)
+		}
+	}
+}
+
+func TestEnvoyBootstrapNamesTheFlagTheValueAndTheRemedy(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown tier":          {[]string{"--upstream", "big=http://h:1", "--upstream", "full=http://h:1"}, `brownout: --upstream "big=http://h:1": the policy has no model tier "big" (its tiers: full)`},
+		"tier without upstream": {[]string{"--upstream", "big=http://h:1"}, `brownout: --upstream: tier "full" has no upstream (add --upstream full=http://HOST:PORT)`},
+		"bad URL":               {[]string{"--upstream", "full=ftp://h:1"}, `brownout: --upstream "full=ftp://h:1": unknown scheme "ftp" (use http, h2c or https)`},
+		"bad processor":         {[]string{"--upstream", "full=h:1", "--processor", "nowhere"}, `brownout: --processor "nowhere": not an address with a port (write unix:/PATH or HOST:PORT`},
+		"bad admin":             {[]string{"--upstream", "full=h:1", "--envoy-admin", "off"}, `brownout: --envoy-admin "off": not an address with a port (write IP:PORT`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errs := bootstrapCommand(t, onePolicy, append([]string{"--listen", "127.0.0.1:8080"}, c.args...)...)
+			if code != ExitUsage || out != "" || !strings.Contains(errs, c.want) {
+				t.Errorf("exit %d, stdout %q, stderr:\n%s\nwant exit 2 and %q", code, out, errs, c.want)
+			}
+		})
+	}
+}
+
+func TestEnvoyBootstrapReportsEveryProblemOfABadPolicy(t *testing.T) {
+	code, out, errs := bootstrapCommand(t, strings.ReplaceAll(onePolicy, "4, queue: 8", "0, queue: -1"),
+		"--listen", "127.0.0.1:8080", "--upstream", "full=h:1")
+	if code != ExitUsage || out != "" || strings.Count(errs, ": error: ") != 2 {
+		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, out, errs)
+	}
+}

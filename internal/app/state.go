@@ -1,0 +1,46 @@
+package app
+
+import (
+	"github.com/envoy-brownout/brownout/extproc"
+)
+
+// debugState is what /debug/state shows.
+type debugState struct {
+	Version    string        `json:"version"`
+	PolicyHash string        `json:"policy_hash"`
+	Requests   extproc.Tally `json:"requests"`
+	Tiers      []debugTier   `json:"tiers"`
+}
+
+type debugTier struct {
+	Tier       string        `json:"tier"`
+	InPolicy   bool          `json:"in_policy"`
+	Limit      int           `json:"limit"`
+	InFlight   int           `json:"in_flight"`
+	MaxFlight  int           `json:"in_flight_max"`
+	Queue      int           `json:"queue"`
+	Waiting    int           `json:"waiting"`
+	MaxWaiting int           `json:"waiting_max"`
+	Next       []debugWaiter `json:"next"` // the first to run, at most 100
+}
+
+type debugWaiter struct {
+	Priority   int   `json:"priority"`
+	WaitedMs   int64 `json:"waited_ms"`
+	GivesUpMs  int64 `json:"gives_up_in_ms"`
+	DeadlineMs int64 `json:"deadline_in_ms"`
+}
+
+func (s *server) state() debugState {
+	d := s.proc.Dump(true)
+	out := debugState{Version: version(), PolicyHash: d.PolicyHash, Requests: s.proc.Tally(), Tiers: []debugTier{}}
+	for _, t := range d.Tiers {
+		row := debugTier{Tier: t.Tier, InPolicy: t.InPolicy, Limit: t.Limit, InFlight: t.Used, MaxFlight: t.UsedMax,
+			Queue: t.Queue, Waiting: t.Waiting, MaxWaiting: t.WaitingMax, Next: []debugWaiter{}}
+		for _, w := range t.Waiters {
+			row.Next = append(row.Next, debugWaiter{w.Priority, w.Waited.Milliseconds(), w.GivesUp.Milliseconds(), w.Deadline.Milliseconds()})
+		}
+		out.Tiers = append(out.Tiers, row)
+	}
+	return out
+}

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/envoy-brownout/brownout/internal/limit"
+)
+
+// maxDumpedWaiters bounds the waiting requests a dump lists per tier.
+const maxDumpedWaiters = 100
+
+// State is what the engine holds at one instant, for people and tests.
+type State struct {
+	PolicyHash string
+	Tiers      []TierState // in the order of the policy, then tiers the policy no longer has
+}
+
+// TierState is one tier's limiter.
+type TierState struct {
+	Tier     string
+	InPolicy bool
+	limit.Stats
+	Waiters []limit.Waiter // the next to run, at most 100
+}
+
+// Dump reads the state. withWaiters adds the waiting requests, which costs a sort of each queue.
+func (e *Engine) Dump(now time.Time, withWaiters bool) State {
+	c := e.current.Load()
+	st := State{PolicyHash: c.policy.Hash}
+	seen := make(map[string]bool, len(c.limiters))
+	add := func(name string, l *limit.Limiter, inPolicy bool) {
+		t := TierState{Tier: name, InPolicy: inPolicy, Stats: l.Stats()}
+		if withWaiters {
+			t.Waiters = l.Waiters(now, maxDumpedWaiters)
+		}
+		seen[name] = true
+		st.Tiers = append(st.Tiers, t)
+	}
+	for i, t := range c.policy.Tiers {
+		add(t.Name, c.limiters[i], true)
+	}
+	e.mu.Lock()
+	retired := make(map[string]*limit.Limiter)
+	for name, l := range e.limiters {
+		if !seen[name] {
+			retired[name] = l
+		}
+	}
+	e.mu.Unlock()
+	for name, l := range retired {
+		if s := l.Stats(); s.Used > 0 || s.Waiting > 0 {
+			add(name, l, false)
+		}
+	}
+	return st
+}
+
+// ResetMax starts every tier's maxima afresh.
+func (e *Engine) ResetMax() {
+	for _, l := range e.all() {
+		l.ResetMax()
+	}
+}

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/policy"
+)
+
+// Names of the headers a caller or an Envoy in front states its wishes in; budget and priority are policy.
+const (
+	headerDegrade      = "x-degrade"
+	headerMaxQueue     = "x-max-queue-ms"
+	headerRemaining    = "x-deadline-remaining-ms"
+	headerCovers       = "x-deadline-covers"
+	headerGRPCTimeout  = "grpc-timeout"
+	headerEnvoyTimeout = "x-envoy-expected-rq-timeout-ms"
+	headerInternal     = "x-envoy-internal"
+)
+
+// degradeNever is the value of x-degrade that accepts the first tier only.
+const degradeNever = "never"
+
+// Request is what the headers of a request say. Header names are lower case; a repeated header is repeated here.
+type Request struct {
+	Method, Path string
+	Headers      []outcome.Header
+	// MaxWait bounds the time in queues, as Envoy announced it; 0: unbounded.
+	MaxWait time.Duration
+	// RouteTimeout is the timeout of Envoy's route, as announced; 0: none.
+	RouteTimeout time.Duration
+}
+
+// wishes are the headers of a request, read.
+type wishes struct {
+	bounds   deadline.Bounds
+	priority int
+	class    string
+	degrade  string // a tier name, "never", or ""
+	maxQueue time.Duration
+	hasQueue bool
+	ignored  []string // names of headers whose value was no use
+}
+
+func (w *wishes) ignore(name string) { w.ignored = append(w.ignored, name) }
+
+// readWishes reads every header once. Unknown values are ignored and noted; they never fail a request.
+func readWishes(r *Request, rt *policy.Route, s *policy.Snapshot) wishes {
+	w := wishes{priority: s.Priority.Default, class: ClassDefault}
+	internal, coversFirst := false, false
+	for _, h := range r.Headers {
+		switch h.Name {
+		case headerInternal:
+			internal = h.Value == "true"
+		case headerCovers:
+			coversFirst = h.Value == "first_content"
+		}
+	}
+	trusted := s.Priority.Trust == policy.TrustAll || internal
+	for _, h := range r.Headers {
+		switch h.Name {
+		case rt.Budget.Header:
+			w.addBounds(h, deadline.ParseMillis, w.bounds.AddWhole)
+		case headerRemaining:
+			if coversFirst {
+				w.addBounds(h, deadline.ParseMillis, w.bounds.AddFirst)
+			} else {
+				w.addBounds(h, deadline.ParseMillis, w.bounds.AddWhole)
+			}
+		case headerGRPCTimeout:
+			w.addBounds(h, deadline.ParseGRPCTimeout, w.bounds.AddWhole)
+		case headerEnvoyTimeout:
+			w.addBounds(h, deadline.ParseMillis, w.bounds.AddEnvoy)
+		case s.Priority.Header:
+			w.readPriority(h, s, trusted)
+		case headerDegrade:
+			w.readDegrade(h, rt, s)
+		case headerMaxQueue:
+			w.readMaxQueue(h)
+		}
+	}
+	w.bounds.AddEnvoy(r.RouteTimeout)
+	return w
+}
+
+func (w *wishes) addBounds(h outcome.Header, parse func(string) (time.Duration, bool), add func(time.Duration)) {
+	bad := false
+	for v := range valuesOf(h.Value) {
+		if d, ok := parse(v); ok {
+			add(d)
+		} else {
+			bad = true
+		}
+	}
+	if bad {
+		w.ignore(h.Name)
+	}
+}
+
+// readPriority takes the highest of several known values.
+func (w *wishes) readPriority(h outcome.Header, s *policy.Snapshot, trusted bool) {
+	for v := range valuesOf(h.Value) {
+		p, ok := s.Priority.Values[v]
+		switch {
+		case !ok || !trusted:
+			w.ignore(h.Name)
+		case w.class == ClassDefault || p > w.priority:
+			w.priority, w.class = p, v
+		}
+	}
+}
+
+func (w *wishes) readDegrade(h outcome.Header, rt *policy.Route, s *policy.Snapshot) {
+	for v := range valuesOf(h.Value) {
+		known := v == degradeNever
+		for _, rung := range rt.Ladder {
+			known = known || s.Tiers[rung.Tier].Name == v
+		}
+		if !known || (w.degrade != "" && w.degrade != v) {
+			w.ignore(h.Name)
+			continue
+		}
+		w.degrade = v
+	}
+}
+
+func (w *wishes) readMaxQueue(h outcome.Header) {
+	for v := range valuesOf(h.Value) {
+		d, ok := deadline.ParseMillis(v)
+		if !ok || d < 0 {
+			w.ignore(h.Name)
+			continue
+		}
+		if !w.hasQueue || d < w.maxQueue {
+			w.maxQueue, w.hasQueue = d, true
+		}
+	}
+}
+
+func valuesOf(s string) func(func(string) bool) {
+	return func(yield func(string) bool) { deadline.Values(s, yield) }
+}
+
+// limits are the deadline limits of a route.
+func limits(b policy.Budget) deadline.Limits {
+	return deadline.Limits{Default: b.Default, Max: b.Max, CoversWhole: b.DefaultCovers == policy.CoversWhole}
+}

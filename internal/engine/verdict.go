@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/limit"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+)
+
+// ClassDefault is the class of requests without a known priority value.
+const ClassDefault = "default"
+
+// Kind is what the engine decided.
+type Kind uint8
+
+// The kinds of verdict.
+const (
+	Unmatched Kind = iota // no route: the request passes untouched
+	Admitted              // Ticket is set and owned by the receiver
+	Parked                // another verdict follows
+	Shed                  // refused by every accepted tier
+)
+
+// Verdict is the engine's answer to one request.
+type Verdict struct {
+	Kind     Kind
+	Route    string
+	Class    string // name of the priority value, or ClassDefault
+	Deadline deadline.Deadline
+	// GiveUp is when a parked request stops waiting at the latest.
+	GiveUp time.Time
+
+	Tier   string           // of an Admitted: who answers
+	Reason outcome.Degraded // of an Admitted below the first tier: why
+	Ticket *limit.Ticket    // of an Admitted
+
+	Shed       outcome.Shed  // of a Shed: the first refusal's reason
+	ShedTier   string        // of a Shed: the tier of the first refusal, "" when none was asked
+	ShedStatus int           // of a Shed: the HTTP status
+	RetryAfter time.Duration // of a Shed: when a repeat makes sense
+
+	// Waits are the times spent in queues, in order; one entry per tier that admitted or gave up.
+	Waits []Wait
+	// Ignored names request headers whose value was of no use.
+	Ignored []string
+}
+
+// Wait is time spent in one tier's queue; zero for a slot at once.
+type Wait struct {
+	Tier string
+	For  time.Duration
+}

@@ -1,0 +1,79 @@
+package session
+
+import (
+	"time"
+
+	"github.com/envoy-brownout/brownout/internal/outcome"
+)
+
+// Effect is something the driver is to do. The set is closed; effects are performed in order.
+type Effect interface{ effect() }
+
+// Offer: ask the engine.
+type Offer struct{}
+
+// Abandon: leave the queue.
+type Abandon struct{}
+
+// ReleaseSlot: give back a slot that was granted too late.
+type ReleaseSlot struct{}
+
+// ExtendTimeout: tell Envoy to wait longer for the reply to the request headers. At most once per request: Envoy
+// ignores a second (Envoy: ProcessingResponse.override_message_timeout).
+type ExtendTimeout struct{ For time.Duration }
+
+// PassThrough: let the request go on untouched, and look at nothing that follows.
+type PassThrough struct{}
+
+// Continue: let the request go upstream.
+type Continue struct {
+	Tier            string
+	RemainingMillis int64
+	CoversWhole     bool
+}
+
+// ContinueAnswer: let the answer's headers go on, with Set overwritten and Remove removed.
+type ContinueAnswer struct {
+	Set    []outcome.Header
+	Remove []string
+}
+
+// ContinueTrailers: let the answer's trailers go on.
+type ContinueTrailers struct{}
+
+// ContinueBody: let a body message go on that was not asked for.
+type ContinueBody struct{ Phase Phase }
+
+// Reply: answer in the upstream's place; Envoy cancels what runs upstream.
+type Reply struct{ outcome.Reply }
+
+// Finish: the exchange is decided. Free the slot, count, log. Exactly once per request.
+type Finish struct {
+	Route   string
+	Outcome outcome.Outcome
+	Source  outcome.Source
+	Status  int    // sent to the caller, 0 when nothing was
+	Tier    string // that ran the request, "" when none did
+	// Degraded is the reason sent with the answer, if any.
+	Degraded outcome.Degraded
+	Shed     outcome.Shed
+	ShedTier string
+	// AdmittedAt and HeadersAt are when the slot was taken and when the answer's headers came; zero: never.
+	AdmittedAt, HeadersAt time.Time
+}
+
+// ProtocolError: an event that cannot happen in this state. The stream goes on; somebody should look.
+type ProtocolError struct{ What string }
+
+func (Offer) effect()            {}
+func (Abandon) effect()          {}
+func (ReleaseSlot) effect()      {}
+func (ExtendTimeout) effect()    {}
+func (PassThrough) effect()      {}
+func (Continue) effect()         {}
+func (ContinueAnswer) effect()   {}
+func (ContinueTrailers) effect() {}
+func (ContinueBody) effect()     {}
+func (Reply) effect()            {}
+func (Finish) effect()           {}
+func (ProtocolError) effect()    {}

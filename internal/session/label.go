@@ -1,0 +1,67 @@
+package session
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/envoy-brownout/brownout/internal/outcome"
+)
+
+// label is the honest mark on an answer of somebody else: which tier gave it, whether it is less than was asked for,
+// and who wrote it. Ours overwrite what the upstream may have sent under the same names, except that an upstream
+// that calls its own answer degraded is believed.
+func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
+	var c ContinueAnswer
+	set := func(name, value string) { c.Set = append(c.Set, outcome.Header{Name: name, Value: value}) }
+	set(outcome.HeaderSource, s.fin.Source.String())
+	switch {
+	case ev.FromEnvoy:
+		c.Remove = append(c.Remove, outcome.HeaderTier, outcome.HeaderDegradedReason)
+		set(outcome.HeaderDegraded, "false")
+	case s.fin.Degraded != outcome.DegradedNone:
+		set(outcome.HeaderTier, s.fin.Tier)
+		set(outcome.HeaderDegraded, "true")
+		set(outcome.HeaderDegradedReason, s.fin.Degraded.String())
+	case ev.Degraded:
+		set(outcome.HeaderTier, s.fin.Tier)
+	default:
+		set(outcome.HeaderTier, s.fin.Tier)
+		set(outcome.HeaderDegraded, "false")
+		c.Remove = append(c.Remove, outcome.HeaderDegradedReason)
+	}
+	if isStream(ev.ContentType) {
+		set("x-accel-buffering", "no")
+	}
+	if ev.Status == 429 || ev.Status >= 500 {
+		if tooLong(now, ev.RetryAfter) {
+			c.Remove = append(c.Remove, outcome.HeaderRetryAfter)
+			set(outcome.HeaderShouldRetry, "false")
+		}
+	}
+	return c
+}
+
+// tooLong says whether a Retry-After (RFC 9110 §10.2.3: seconds or a date) asks for more than SDKs should sleep.
+// A value that is neither is left alone: SDKs fall back to their own backoff.
+func tooLong(now time.Time, v string) bool {
+	v = strings.TrimSpace(v)
+	if secs, err := strconv.ParseFloat(v, 64); err == nil {
+		return secs > outcome.MaxRetryAfter
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return t.Sub(now) > outcome.MaxRetryAfter*time.Second
+	}
+	return false
+}
+
+// isStream says whether an answer comes piece by piece, so that its headers are not its end.
+func isStream(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	switch strings.ToLower(strings.TrimSpace(media)) {
+	case "text/event-stream", "application/x-ndjson", "application/jsonl":
+		return true
+	}
+	return false
+}

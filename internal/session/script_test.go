@@ -1,0 +1,136 @@
+package session
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+)
+
+// epoch is when every script's request arrives; scripts give times in milliseconds since.
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// TestScripts runs testdata/scripts/*: each line is "at MS event key=value…", the expectation is the effects it causes.
+// Rewrite with -rewrite, read the diff, and commit it only if every moved line is understood.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		s, now := &Session{}, epoch
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var b strings.Builder
+			for line := range strings.Lines(d.Input) {
+				line = strings.TrimSpace(line)
+				if line == "new" {
+					s, now = &Session{}, epoch
+					continue
+				}
+				at, ev := parseLine(t, line)
+				now = epoch.Add(at)
+				fmt.Fprintf(&b, "%s\n", line)
+				for _, e := range s.Step(nil, now, ev) {
+					fmt.Fprintf(&b, "  %s\n", describe(e))
+				}
+				if wake, ok := s.NextWake(); ok {
+					fmt.Fprintf(&b, "  wake at %d\n", wake.Sub(epoch).Milliseconds())
+				}
+			}
+			return b.String()
+		})
+	})
+}
+
+func parseLine(t *testing.T, line string) (time.Duration, Event) {
+	t.Helper()
+	f := strings.Fields(line)
+	ms, err := strconv.Atoi(f[0])
+	if err != nil || len(f) < 2 {
+		t.Fatalf("line %q: want MS EVENT key=value…", line)
+	}
+	kv := map[string]string{}
+	for _, s := range f[2:] {
+		k, v, _ := strings.Cut(s, "=")
+		kv[k] = v
+	}
+	return time.Duration(ms) * time.Millisecond, makeEvent(t, f[1], kv)
+}
+
+func makeEvent(t *testing.T, name string, kv map[string]string) Event {
+	t.Helper()
+	num := func(k string, def int) int {
+		if v, ok := kv[k]; ok {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				t.Fatalf("%s=%s is not a number", k, v)
+			}
+			return n
+		}
+		return def
+	}
+	after := func(k string, def int) time.Time { return epoch.Add(time.Duration(num(k, def)) * time.Millisecond) }
+	switch name {
+	case "request":
+		return RequestHeaders{}
+	case "unmatched":
+		return Unmatched{}
+	case "parked":
+		return Parked{Route: "chat", GiveUp: after("giveup", 2450)}
+	case "admitted":
+		d := deadline.Deadline{Arrival: epoch, Budget: 2500 * time.Millisecond, Reserve: 50 * time.Millisecond, First: after("first", 2500)}
+		if num("whole", 0) > 0 {
+			d.Whole = after("whole", 0)
+		}
+		var why outcome.Degraded
+		if kv["reason"] != "" {
+			why = outcome.DegradedQueuePressure
+		}
+		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d}
+	case "refused":
+		r, _ := outcome.ShedByName(kv["reason"])
+		return Refused{Route: "chat", Reason: r, Tier: kv["tier"], Status: num("status", 503), RetryAfter: 700 * time.Millisecond}
+	case "answer":
+		return ResponseHeaders{Status: num("status", 200), ContentType: kv["type"], FromEnvoy: kv["envoy"] != "", Details: kv["envoy"],
+			Degraded: kv["degraded"] == "true", RetryAfter: kv["retry-after"], EndOfBody: kv["end"] == "true"}
+	case "trailers":
+		return ResponseTrailers{}
+	case "body":
+		return Body{Phase: ResponseBody}
+	case "wake":
+		return Wake{}
+	case "closed":
+		return Closed{}
+	}
+	t.Fatalf("unknown event %q", name)
+	return nil
+}
+
+func describe(e Effect) string {
+	switch e := e.(type) {
+	case Reply:
+		return fmt.Sprintf("Reply %d %s %s", e.Status, headers(e.Headers), e.Body)
+	case ContinueAnswer:
+		return fmt.Sprintf("ContinueAnswer set %s remove %v", headers(e.Set), e.Remove)
+	case Finish:
+		return fmt.Sprintf("Finish outcome=%s source=%s status=%d tier=%q degraded=%q shed=%q of %q", e.Outcome, e.Source, e.Status, e.Tier,
+			e.Degraded, e.Shed, e.ShedTier)
+	case ExtendTimeout:
+		return fmt.Sprintf("ExtendTimeout %s", e.For)
+	case Continue:
+		return fmt.Sprintf("Continue tier=%s remaining=%dms whole=%t", e.Tier, e.RemainingMillis, e.CoversWhole)
+	case ProtocolError:
+		return "ProtocolError " + e.What
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", e), "session.")
+}
+
+func headers(hs []outcome.Header) string {
+	s := make([]string, len(hs))
+	for i, h := range hs {
+		s[i] = h.Name + ":" + h.Value
+	}
+	return "[" + strings.Join(s, " ") + "]"
+}

@@ -1,0 +1,55 @@
+package policy
+
+import "time"
+
+// The words of the closed sets, as the policy file spells them, indexed by value.
+var (
+	coversNames  = [numCovers]string{CoversFirstContent: "first_content", CoversWhole: "whole"}
+	trustNames   = [numTrusts]string{TrustAll: "all", TrustInternal: "internal"}
+	orderNames   = [numOrders]string{OrderEDF: "edf"}
+	failureNames = [numFailures]string{FailOpen: "open", FailClosed: "closed"}
+)
+
+// String returns the word the policy file uses.
+func (c Covers) String() string { return word(coversNames[:], int(c)) }
+
+// String returns the word the policy file uses.
+func (t Trust) String() string { return word(trustNames[:], int(t)) }
+
+// String returns the word the policy file uses.
+func (o Order) String() string { return word(orderNames[:], int(o)) }
+
+// String returns the word the policy file uses.
+func (f Failure) String() string { return word(failureNames[:], int(f)) }
+
+func word(names []string, i int) string {
+	if i >= len(names) {
+		return "unknown"
+	}
+	return names[i]
+}
+
+// ShedReasons returns every reason a request can be shed for, in the order the reference lists them. It is a
+// closed set: shed.status accepts these names and no other.
+func ShedReasons() []string {
+	return []string{"queue_full", "deadline_expired", "infeasible", "displaced", "paused", "memory", "shutting_down"}
+}
+
+// Defaults returns what applies where a policy file says nothing. Its tiers and routes are empty: those have no
+// default. Defaults that are the zero value of their type (order edf, failure open) need no entry here.
+func Defaults() Snapshot {
+	return Snapshot{
+		Budget: Budget{
+			Header:        "x-budget-ms",
+			Default:       2500 * time.Millisecond,
+			Max:           10 * time.Second,
+			DefaultCovers: CoversFirstContent,
+		},
+		Priority: Priority{
+			Header:  "x-priority",
+			Values:  map[string]int{"high": 10},
+			Default: 0,
+			Trust:   TrustAll,
+		},
+	}
+}

@@ -1,0 +1,375 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v4"
+)
+
+// The fields whose form is neither a single value nor a mapping with known fields.
+
+// Bounds on the lists and maps of a route and of the priorities.
+const (
+	maxClasses = 32
+	maxMethods = 32
+)
+
+func versionLeaf() leaf[int] {
+	return leaf[int]{
+		shape: shape{
+			typ:    "the number 1",
+			schema: func() *jsonschema.Schema { return &jsonschema.Schema{Const: jsonschema.Ptr[any](version)} },
+		},
+		read: func(d *decoder, n *yaml.Node) (int, bool) {
+			v, ok := d.number(n, 0, 1<<31-1)
+			if ok && v != version {
+				d.errorNode(n, fmt.Sprintf("version %d is not known", v), fmt.Sprintf("this brownout reads version %d", version))
+				return 0, false
+			}
+			return v, ok
+		},
+	}
+}
+
+// classesLeaf is the map from header value to priority.
+func classesLeaf() leaf[map[string]int] {
+	one := numberLeaf(-maxPriority, maxPriority)
+	return leaf[map[string]int]{
+		shape: shape{
+			typ: "a map from header value to whole number",
+			limits: fmt.Sprintf("at most %d values of 1 to 64 visible ASCII characters without comma, %s; priorities %s",
+				maxClasses, reservedNote(reservedClasses()), one.limits),
+			schema: func() *jsonschema.Schema {
+				return &jsonschema.Schema{
+					Type: "object", MaxProperties: jsonschema.Ptr(maxClasses),
+					PropertyNames:        &jsonschema.Schema{Pattern: classPattern, Not: wordsSchema(reservedClasses())},
+					AdditionalProperties: one.schema(),
+				}
+			},
+		},
+		read: func(d *decoder, n *yaml.Node) (map[string]int, bool) { return d.classes(n, one) },
+	}
+}
+
+func (d *decoder) classes(n *yaml.Node, one leaf[int]) (map[string]int, bool) {
+	before := d.errors
+	entries, ok := d.pairs(n, "a map from header value to priority")
+	if !ok {
+		return nil, false
+	}
+	if len(entries) > maxClasses {
+		d.errorNode(n, fmt.Sprintf("%d header values are too many", len(entries)), fmt.Sprintf("at most %d", maxClasses))
+		return nil, false
+	}
+	m := make(map[string]int, len(entries))
+	for _, e := range entries {
+		if !classForm.MatchString(e.name) {
+			d.errorNode(e.key, quote(e.name)+" is not a header value that can be mapped", "1 to 64 visible ASCII characters without blank and comma")
+		}
+		if slices.Contains(reservedClasses(), e.name) {
+			d.errorNode(e.key, quote(e.name)+" is a reserved class", "reserved are "+strings.Join(reservedClasses(), ", "))
+		}
+		m[e.name], _ = one.read(d, e.value)
+	}
+	return m, d.errors == before
+}
+
+// tiersField is the map from name to tier, whose order is kept.
+func tiersField() field[File] {
+	tier := tierFields()
+	s := tier.shape()
+	s.typ, s.under = "a map from name to tier", ".NAME."
+	s.want = "a map from name to tier, such as {full: {model: {concurrency: 4, queue: 8}}}"
+	s.limits = fmt.Sprintf("1 to %d tiers; names are 1 to 63 of `a-z`, `0-9`, `_` and `-`, begin with a letter or digit, and are %s",
+		maxTiers, reservedNote(reservedTiers()))
+	s.schema = func() *jsonschema.Schema {
+		return &jsonschema.Schema{
+			Type: "object", MinProperties: jsonschema.Ptr(1), MaxProperties: jsonschema.Ptr(maxTiers),
+			PropertyNames:        nameSchema(reservedTiers()),
+			AdditionalProperties: tier.shape().schema(),
+		}
+	}
+	return field[File]{
+		doc: doc{key: "tiers", required: true, shape: s,
+			meaning: "The ways to answer, by name. A tier's name is what callers see in `x-tier`."},
+		read: func(d *decoder, n *yaml.Node, f *File) { f.tiers = d.tiers(n, tier) },
+	}
+}
+
+func (d *decoder) tiers(n *yaml.Node, o object[rawTier]) []rawTier {
+	entries, ok := d.pairs(n, "a map from name to tier")
+	if !ok {
+		return nil
+	}
+	if len(entries) == 0 {
+		d.errorNode(n, "there is no tier", "give at least one, such as full: {model: {concurrency: 4, queue: 8}}")
+	}
+	if len(entries) > maxTiers {
+		d.errorNode(n, fmt.Sprintf("%d tiers are too many", len(entries)), fmt.Sprintf("at most %d", maxTiers))
+		return nil
+	}
+	tiers := make([]rawTier, 0, len(entries))
+	for _, e := range entries {
+		t := rawTier{name: e.name, at: place(e.key)}
+		t.named = d.checkName(e.key, e.name, reservedTiers())
+		d.tier(e.value, o, &t)
+		tiers = append(tiers, t)
+	}
+	return tiers
+}
+
+// tier reads one tier. A tier of a later kind lacks a model on purpose, so only its kind is reported.
+func (d *decoder) tier(n *yaml.Node, o object[rawTier], t *rawTier) {
+	if n.Kind == yaml.MappingNode && slices.ContainsFunc(n.Content, func(k *yaml.Node) bool {
+		return k.Kind == yaml.ScalarNode && slices.Contains(o.later, k.Value)
+	}) {
+		for i := range o.fields {
+			o.fields = slices.Clone(o.fields)
+			o.fields[i].required = false
+		}
+	}
+	o.read(d, n, t)
+}
+
+// concurrencyField is a number, or the share of a number.
+func concurrencyField() field[rawModel] {
+	split := splitFields()
+	one := numberLeaf(1, maxConcurrency)
+	s := split.shape()
+	s.typ, s.want, s.limits = "a whole number, or `{total, replicas}`", "", one.limits
+	s.schema = func() *jsonschema.Schema {
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{one.schema(), split.shape().schema()}}
+	}
+	return field[rawModel]{
+		doc: doc{key: "concurrency", required: true, shape: s,
+			meaning: "How many requests this process lets be in flight at once. Limits are per process: with several replicas give the total and their number."},
+		read: func(d *decoder, n *yaml.Node, m *rawModel) {
+			c := &m.concurrency
+			c.at = place(n)
+			if n.Kind == yaml.MappingNode {
+				split.read(d, n, c)
+				return
+			}
+			c.total.at, c.total.set = c.at, true
+			c.total.v, c.total.ok = one.read(d, n)
+		},
+	}
+}
+
+// routesField is the list of routes.
+func routesField() field[File] {
+	route := routeFields()
+	s := route.shape()
+	s.typ, s.under = "a list of routes", "[]."
+	s.want = "a list of routes, such as [{name: chat, ladder: [full]}]"
+	s.limits = fmt.Sprintf("1 to %d routes", maxRoutes)
+	s.schema = func() *jsonschema.Schema {
+		return &jsonschema.Schema{Type: "array", MinItems: jsonschema.Ptr(1), MaxItems: jsonschema.Ptr(maxRoutes),
+			Items: route.shape().schema()}
+	}
+	return field[File]{
+		doc: doc{key: "routes", required: true, shape: s,
+			meaning: "Which requests brownout decides about. The first route that matches wins; a request that matches none passes untouched."},
+		read: func(d *decoder, n *yaml.Node, f *File) {
+			elements, ok := d.items(n, "a list of routes", maxRoutes)
+			if ok && len(elements) == 0 {
+				d.errorNode(n, "there is no route", "give at least one, such as {name: chat, ladder: [full]}")
+			}
+			for _, e := range elements {
+				r := rawRoute{at: place(e)}
+				route.read(d, e, &r)
+				r.match.bad = r.match.bad || e.Kind != yaml.MappingNode
+				f.routes = append(f.routes, r)
+			}
+		},
+	}
+}
+
+// matchField selects requests.
+func matchField() field[rawRoute] {
+	o := object[rawMatch]{typ: "a match, such as {method: POST, path: {prefix: /v1}}",
+		fields: []field[rawMatch]{methodField(), pathField()}}
+	return field[rawRoute]{
+		doc: doc{key: "match", shape: o.shape(), def: "every request",
+			meaning: "Which requests the route takes. What is left out matches everything."},
+		read: func(d *decoder, n *yaml.Node, r *rawRoute) {
+			before := d.errors
+			r.match.at = place(n)
+			o.read(d, n, &r.match)
+			r.match.bad = d.errors != before
+		},
+	}
+}
+
+func pathField() field[rawMatch] {
+	o := pathFields()
+	s := o.shape()
+	s.schema = func() *jsonschema.Schema {
+		either := o.shape().schema()
+		either.MinProperties, either.MaxProperties = jsonschema.Ptr(1), jsonschema.Ptr(1)
+		return either
+	}
+	return field[rawMatch]{
+		doc: doc{key: "path", shape: s, def: "every path",
+			meaning: "The path, compared byte for byte without its query, as the client sent it."},
+		read: func(d *decoder, n *yaml.Node, m *rawMatch) {
+			before := d.errors
+			o.read(d, n, &m.path)
+			if d.errors == before && m.path.prefix.set == m.path.exact.set {
+				d.errorNode(n, "a path needs either prefix or exact", "for every path leave path out")
+			}
+		},
+	}
+}
+
+func methodField() field[rawMatch] {
+	one := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string", Pattern: methodPattern} }
+	s := shape{
+		typ:    "a method in upper case, or a list of them",
+		limits: fmt.Sprintf("1 to %d methods", maxMethods),
+		schema: func() *jsonschema.Schema {
+			return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{one(), {
+				Type: "array", Items: one(), MinItems: jsonschema.Ptr(1), MaxItems: jsonschema.Ptr(maxMethods), UniqueItems: true,
+			}}}
+		},
+	}
+	return field[rawMatch]{
+		doc: doc{key: "method", shape: s, def: "every method", meaning: "The method, or any of several."},
+		read: func(d *decoder, n *yaml.Node, m *rawMatch) {
+			if n.Kind == yaml.ScalarNode {
+				d.method(n, m)
+				return
+			}
+			elements, ok := d.items(n, "a method or a list of methods", maxMethods)
+			if ok && len(elements) == 0 {
+				d.errorNode(n, "the list of methods is empty", "for every method leave method out")
+			}
+			for _, e := range elements {
+				d.method(e, m)
+			}
+		},
+	}
+}
+
+// knownMethods are the registered methods worth suggesting; any other token is allowed, with a warning.
+func knownMethods() []string {
+	return []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY"}
+}
+
+func (d *decoder) method(n *yaml.Node, m *rawMatch) {
+	got, ok := d.text(n, "a method")
+	switch {
+	case !ok:
+	case !methodForm.MatchString(got):
+		hint := suggest(got, "such as", knownMethods())
+		if upper := strings.ToUpper(got); methodForm.MatchString(upper) {
+			hint = "methods are case-sensitive: write " + upper
+		}
+		d.errorNode(n, quote(got)+" is not a method", hint)
+	case slices.Contains(m.methods, got):
+		d.errorNode(n, "method "+quote(got)+" is listed twice", "remove one")
+	default:
+		if !slices.Contains(knownMethods(), got) {
+			d.warnAt(place(n), "method "+quote(got)+" is not a common one", suggest(got, "such as", knownMethods()))
+		}
+		m.methods = append(m.methods, got)
+	}
+}
+
+// ladderField is the list of tiers of a route.
+func ladderField() field[rawRoute] {
+	s := shape{
+		typ:    "a list of tier names",
+		limits: fmt.Sprintf("1 to %d, each once", maxTiers),
+		schema: func() *jsonschema.Schema {
+			return &jsonschema.Schema{Type: "array", MinItems: jsonschema.Ptr(1), MaxItems: jsonschema.Ptr(maxTiers),
+				UniqueItems: true, Items: &jsonschema.Schema{Type: "string", Pattern: namePattern}}
+		},
+	}
+	return field[rawRoute]{
+		doc: doc{key: "ladder", required: true, shape: s,
+			meaning: "The tiers to try, best first. An answer of any but the first is labelled `x-degraded: true`."},
+		read: func(d *decoder, n *yaml.Node, r *rawRoute) {
+			r.ladder.set, r.ladder.at = true, place(n)
+			before := d.errors
+			elements, ok := d.items(n, "a list of tier names", maxTiers)
+			if ok && len(elements) == 0 {
+				d.errorNode(n, "the ladder is empty", "name at least one tier")
+			}
+			for _, e := range elements {
+				if name, ok := d.rung(e); ok {
+					r.ladder.rungs = append(r.ladder.rungs, rawRung{name, place(e)})
+				}
+			}
+			r.ladder.bad = d.errors != before
+		},
+	}
+}
+
+// rung reads one step of a ladder. A step with conditions is known, so that they are refused by name.
+func (d *decoder) rung(n *yaml.Node) (string, bool) {
+	if n.Kind != yaml.MappingNode {
+		return d.text(n, "a tier name")
+	}
+	before := d.errors
+	entries, _ := d.pairs(n, "a tier name")
+	if len(entries) != 1 || entries[0].value.Kind != yaml.MappingNode || len(entries[0].value.Content) == 0 {
+		if d.errors == before {
+			d.errorNode(n, "expected a tier name, found a mapping", "write the name alone")
+		}
+		return "", false
+	}
+	object[struct{}]{typ: "conditions", later: []string{"wait_over"}}.read(d, entries[0].value, &struct{}{})
+	return entries[0].name, true
+}
+
+// statusField maps shed reasons to statuses.
+func statusField() field[rawShed] {
+	status := func() *jsonschema.Schema { return &jsonschema.Schema{Enum: []any{503, 429}} }
+	s := shape{
+		typ:    "a map from shed reason to 503 or 429",
+		limits: "reasons: `" + strings.Join(ShedReasons(), "`, `") + "`",
+		schema: func() *jsonschema.Schema {
+			return &jsonschema.Schema{Type: "object", PropertyNames: wordsSchema(ShedReasons()), AdditionalProperties: status()}
+		},
+	}
+	return field[rawShed]{
+		doc: doc{key: "status", shape: s, def: "503 for every reason",
+			meaning: "The HTTP status of a refusal, by reason. Clients that retry on 429 but not on 503 may need it."},
+		read: func(d *decoder, n *yaml.Node, shed *rawShed) { shed.status = d.statuses(n) },
+	}
+}
+
+func (d *decoder) statuses(n *yaml.Node) map[string]int {
+	entries, ok := d.pairs(n, "a map from shed reason to 503 or 429")
+	if !ok {
+		return nil
+	}
+	m := make(map[string]int, len(entries))
+	for _, e := range entries {
+		if !slices.Contains(ShedReasons(), e.name) {
+			d.errorNode(e.key, quote(e.name)+" is not a shed reason", suggest(e.name, "one of", ShedReasons()))
+		}
+		v, ok := d.number(e.value, math.MinInt32, math.MaxInt32)
+		if ok && v != 503 && v != 429 {
+			d.errorNode(e.value, "a request is shed with 503 or 429, not "+strconv.Itoa(v), "504 and others say something else to callers")
+			continue
+		}
+		m[e.name] = v
+	}
+	return m
+}
+
+// wordsSchema is the schema of a string out of a closed set.
+func wordsSchema(words []string) *jsonschema.Schema {
+	s := &jsonschema.Schema{}
+	for _, w := range words {
+		s.Enum = append(s.Enum, w)
+	}
+	return s
+}
