@@ -233,3 +233,21 @@ func pathHint(got string) string {
 	}
 	return "percent-encode what is not visible ASCII"
 }
+
+// versionLeaf is the version of the policy language.
+func versionLeaf() leaf[int] {
+	return leaf[int]{
+		shape: shape{
+			typ:    "the number 1",
+			schema: func() *jsonschema.Schema { return &jsonschema.Schema{Const: jsonschema.Ptr[any](version)} },
+		},
+		read: func(d *decoder, n *yaml.Node) (int, bool) {
+			v, ok := d.number(n, 0, 1<<31-1)
+			if ok && v != version {
+				d.errorNode(n, fmt.Sprintf("version %d is not known", v), fmt.Sprintf("this brownout reads version %d", version))
+				return 0, false
+			}
+			return v, ok
+		},
+	}
+}

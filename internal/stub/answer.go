@@ -69,7 +69,10 @@ func writeEither(w http.ResponseWriter, a ask, status int, body, sse string) err
 		return writeBody(w, a, status, body)
 	}
 	startSSE(w)
-	_, err := io.WriteString(w, sse)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, sse) // after the flush it goes without a content-length, as streams do
 	return err
 }
 

@@ -8,7 +8,7 @@
 // slow poll does the same without an event, for file systems that send none.
 //
 // The package keeps no policy: what was in force stays in force with the caller when a change cannot be read or
-// is refused. It does not know what a policy is; a file caught half-written is told from a whole one by the
+// is refused. It does not look into the text; a file caught half-written is told from a whole one by the
 // caller's refusal, and is read again when the writer goes on. A half-written file that happens to be a valid
 // policy cannot be told: writers should write beside the file and rename.
 //

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/envoy-brownout/brownout/policy"
 )
 
 // Defaults of Options.
@@ -25,7 +27,7 @@ const maxDebounces = 10
 
 // maxRead bounds what Read returns: one byte above the largest policy file, so that who parses it sees that it
 // is too large.
-const maxRead = 1<<20 + 1
+const maxRead = policy.MaxBytes + 1
 
 // Options says what to watch.
 type Options struct {

@@ -11,155 +11,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The fields whose form is neither a single value nor a mapping with known fields.
+// The fields of routes whose form is neither a single value nor a mapping with known fields.
 
-// Bounds on the lists and maps of a route and of the priorities.
-const (
-	maxClasses = 32
-	maxMethods = 32
-)
-
-func versionLeaf() leaf[int] {
-	return leaf[int]{
-		shape: shape{
-			typ:    "the number 1",
-			schema: func() *jsonschema.Schema { return &jsonschema.Schema{Const: jsonschema.Ptr[any](version)} },
-		},
-		read: func(d *decoder, n *yaml.Node) (int, bool) {
-			v, ok := d.number(n, 0, 1<<31-1)
-			if ok && v != version {
-				d.errorNode(n, fmt.Sprintf("version %d is not known", v), fmt.Sprintf("this brownout reads version %d", version))
-				return 0, false
-			}
-			return v, ok
-		},
-	}
-}
-
-// classesLeaf is the map from header value to priority.
-func classesLeaf() leaf[map[string]int] {
-	one := numberLeaf(-maxPriority, maxPriority)
-	return leaf[map[string]int]{
-		shape: shape{
-			typ: "a map from header value to whole number",
-			limits: fmt.Sprintf("at most %d values of 1 to 64 visible ASCII characters without comma, %s; priorities %s",
-				maxClasses, reservedNote(reservedClasses()), one.limits),
-			schema: func() *jsonschema.Schema {
-				return &jsonschema.Schema{
-					Type: "object", MaxProperties: jsonschema.Ptr(maxClasses),
-					PropertyNames:        &jsonschema.Schema{Pattern: classPattern, Not: wordsSchema(reservedClasses())},
-					AdditionalProperties: one.schema(),
-				}
-			},
-		},
-		read: func(d *decoder, n *yaml.Node) (map[string]int, bool) { return d.classes(n, one) },
-	}
-}
-
-func (d *decoder) classes(n *yaml.Node, one leaf[int]) (map[string]int, bool) {
-	before := d.errors
-	entries, ok := d.pairs(n, "a map from header value to priority")
-	if !ok {
-		return nil, false
-	}
-	if len(entries) > maxClasses {
-		d.errorNode(n, fmt.Sprintf("%d header values are too many", len(entries)), fmt.Sprintf("at most %d", maxClasses))
-		return nil, false
-	}
-	m := make(map[string]int, len(entries))
-	for _, e := range entries {
-		if !classForm.MatchString(e.name) {
-			d.errorNode(e.key, quote(e.name)+" is not a header value that can be mapped", "1 to 64 visible ASCII characters without blank and comma")
-		}
-		if slices.Contains(reservedClasses(), e.name) {
-			d.errorNode(e.key, quote(e.name)+" is a reserved class", "reserved are "+strings.Join(reservedClasses(), ", "))
-		}
-		m[e.name], _ = one.read(d, e.value)
-	}
-	return m, d.errors == before
-}
-
-// tiersField is the map from name to tier, whose order is kept.
-func tiersField() field[File] {
-	tier := tierFields()
-	s := tier.shape()
-	s.typ, s.under = "a map from name to tier", ".NAME."
-	s.want = "a map from name to tier, such as {full: {model: {concurrency: 4, queue: 8}}}"
-	s.limits = fmt.Sprintf("1 to %d tiers; names are 1 to 63 of `a-z`, `0-9`, `_` and `-`, begin with a letter or digit, and are %s",
-		maxTiers, reservedNote(reservedTiers()))
-	s.schema = func() *jsonschema.Schema {
-		return &jsonschema.Schema{
-			Type: "object", MinProperties: jsonschema.Ptr(1), MaxProperties: jsonschema.Ptr(maxTiers),
-			PropertyNames:        nameSchema(reservedTiers()),
-			AdditionalProperties: tier.shape().schema(),
-		}
-	}
-	return field[File]{
-		doc: doc{key: "tiers", required: true, shape: s,
-			meaning: "The ways to answer, by name. A tier's name is what callers see in `x-tier`."},
-		read: func(d *decoder, n *yaml.Node, f *File) { f.tiers = d.tiers(n, tier) },
-	}
-}
-
-func (d *decoder) tiers(n *yaml.Node, o object[rawTier]) []rawTier {
-	entries, ok := d.pairs(n, "a map from name to tier")
-	if !ok {
-		return nil
-	}
-	if len(entries) == 0 {
-		d.errorNode(n, "there is no tier", "give at least one, such as full: {model: {concurrency: 4, queue: 8}}")
-	}
-	if len(entries) > maxTiers {
-		d.errorNode(n, fmt.Sprintf("%d tiers are too many", len(entries)), fmt.Sprintf("at most %d", maxTiers))
-		return nil
-	}
-	tiers := make([]rawTier, 0, len(entries))
-	for _, e := range entries {
-		t := rawTier{name: e.name, at: place(e.key)}
-		t.named = d.checkName(e.key, e.name, reservedTiers())
-		d.tier(e.value, o, &t)
-		tiers = append(tiers, t)
-	}
-	return tiers
-}
-
-// tier reads one tier. A tier of a later kind lacks a model on purpose, so only its kind is reported.
-func (d *decoder) tier(n *yaml.Node, o object[rawTier], t *rawTier) {
-	if n.Kind == yaml.MappingNode && slices.ContainsFunc(n.Content, func(k *yaml.Node) bool {
-		return k.Kind == yaml.ScalarNode && slices.Contains(o.later, k.Value)
-	}) {
-		for i := range o.fields {
-			o.fields = slices.Clone(o.fields)
-			o.fields[i].required = false
-		}
-	}
-	o.read(d, n, t)
-}
-
-// concurrencyField is a number, or the share of a number.
-func concurrencyField() field[rawModel] {
-	split := splitFields()
-	one := numberLeaf(1, maxConcurrency)
-	s := split.shape()
-	s.typ, s.want, s.limits = "a whole number, or `{total, replicas}`", "", one.limits
-	s.schema = func() *jsonschema.Schema {
-		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{one.schema(), split.shape().schema()}}
-	}
-	return field[rawModel]{
-		doc: doc{key: "concurrency", required: true, shape: s,
-			meaning: "How many requests this process lets be in flight at once. Limits are per process: with several replicas give the total and their number."},
-		read: func(d *decoder, n *yaml.Node, m *rawModel) {
-			c := &m.concurrency
-			c.at = place(n)
-			if n.Kind == yaml.MappingNode {
-				split.read(d, n, c)
-				return
-			}
-			c.total.at, c.total.set = c.at, true
-			c.total.v, c.total.ok = one.read(d, n)
-		},
-	}
-}
+// maxMethods bounds the methods of one route.
+const maxMethods = 32
 
 // routesField is the list of routes.
 func routesField() field[File] {
@@ -216,7 +71,7 @@ func pathField() field[rawMatch] {
 	}
 	return field[rawMatch]{
 		doc: doc{key: "path", shape: s, def: "every path",
-			meaning: "The path, compared byte for byte without its query, as the client sent it."},
+			meaning: "The path, compared byte for byte without its query, as Envoy hands it over."},
 		read: func(d *decoder, n *yaml.Node, m *rawMatch) {
 			before := d.errors
 			o.read(d, n, &m.path)
@@ -363,13 +218,4 @@ func (d *decoder) statuses(n *yaml.Node) map[string]int {
 		m[e.name] = v
 	}
 	return m
-}
-
-// wordsSchema is the schema of a string out of a closed set.
-func wordsSchema(words []string) *jsonschema.Schema {
-	s := &jsonschema.Schema{}
-	for _, w := range words {
-		s.Enum = append(s.Enum, w)
-	}
-	return s
 }
