@@ -52,7 +52,7 @@ func (e *Engine) Apply(now time.Time, s *policy.Snapshot) {
 			resized, sizes = append(resized, l), append(sizes, cfg)
 		} else {
 			l = limit.New(cfg)
-			l.Close(now, e.closed)
+			l.Refuse(e.closed)
 			e.limiters[t.Name] = l
 		}
 		c.limiters[i] = l
@@ -132,8 +132,12 @@ func (e *Engine) Close(now time.Time, reason outcome.Shed) {
 	e.mu.Lock()
 	e.closed = reason
 	e.mu.Unlock()
-	for _, l := range e.all() {
-		l.Close(now, reason)
+	ls := e.all()
+	for _, l := range ls { // all shut before the first lets its waiters walk on
+		l.Refuse(reason)
+	}
+	for _, l := range ls {
+		l.Flush(now, reason)
 	}
 }
 

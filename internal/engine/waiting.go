@@ -128,10 +128,11 @@ func (w *Waiting) park(rung int, h limit.Handle) {
 	}
 }
 
+// refused keeps the first reason, save that an end of brownout itself is said as such.
 func (w *Waiting) refused(rung int, reason outcome.Shed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.first == outcome.ShedNone {
+	if w.first == outcome.ShedNone || (reason == outcome.ShedShuttingDown && w.first != reason) {
 		w.first, w.firstTier = reason, w.tier(rung)
 	}
 }

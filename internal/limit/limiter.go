@@ -167,12 +167,17 @@ func (l *Limiter) Reconfigure(now time.Time, cfg Config) {
 	l.deliverDue()
 }
 
-// Close refuses everything that waits and every later offer with reason. Tickets in flight stay valid. Close with
-// ShedNone opens the limiter again.
-func (l *Limiter) Close(now time.Time, reason outcome.Shed) {
+// Refuse refuses every later offer with reason; what waits goes on waiting. ShedNone opens the limiter again.
+func (l *Limiter) Refuse(reason outcome.Shed) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.closed = reason
-	for w := l.turn.top(); reason != outcome.ShedNone && w != nil; w = l.turn.top() {
+}
+
+// Flush refuses everything that waits with reason. Tickets in flight stay valid.
+func (l *Limiter) Flush(now time.Time, reason outcome.Shed) {
+	l.mu.Lock()
+	for w := l.turn.top(); w != nil; w = l.turn.top() {
 		l.decideLocked(w, Grant{Kind: Refused, Reason: reason, At: now})
 	}
 	l.mu.Unlock()

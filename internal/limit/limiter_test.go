@@ -213,11 +213,15 @@ func TestReconfigure(t *testing.T) {
 	}
 }
 
-func TestCloseRefusesWhatWaitsAndWhatComes(t *testing.T) {
+func TestRefuseAndFlush(t *testing.T) {
 	l, c := New(Config{Concurrency: 1, Queue: 3}), newCaller()
 	fill(t, l, 1)
 	l.Offer(at(0), want(0, 500), c.take("waits"))
-	l.Close(at(1), outcome.ShedShuttingDown)
+	l.Refuse(outcome.ShedShuttingDown)
+	if len(c.order) != 0 {
+		t.Fatal("Refuse must leave what waits alone")
+	}
+	l.Flush(at(1), outcome.ShedShuttingDown)
 	if g := c.got["waits"]; g.Kind != Refused || g.Reason != outcome.ShedShuttingDown {
 		t.Fatalf("got %+v, want shutting_down", g)
 	}

@@ -207,7 +207,7 @@ func TestHammer(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	l.Close(time.Now(), outcome.ShedShuttingDown) // what still waits is refused, and counted as given up
+	l.Flush(time.Now(), outcome.ShedShuttingDown) // what still waits is refused, and counted as given up
 	sum := admitted.Load() + refused.Load() + granted.Load() + gaveUp.Load() + abandoned.Load()
 	if sum != offers.Load() {
 		t.Errorf("%d offers, %d accounted for", offers.Load(), sum)
