@@ -65,7 +65,7 @@ bench: $(CACHE)/bin/benchstat ## benchmarks BENCHCOUNT (10) times, summarized; a
 	@$(CACHE)/bin/benchstat $$(ls $(CACHE)/bench/old.txt 2>/dev/null) $(CACHE)/bench/new.txt
 
 golden: ## rewrite the golden files and generated docs; read the diff
-	@for p in $(call packages_with,'flag.Bool\("update"'); do go test -count=1 $$p -update || exit 1; done
+	@for p in $(call packages_with,'flag.Bool."update"'); do go test -count=1 $$p -update || exit 1; done
 	@for p in $(call packages_with,'cockroachdb/datadriven"'); do go test -count=1 $$p -rewrite || exit 1; done
 
 e2e: envoy-ready ## end-to-end tests on a real Envoy (ENVOY_VERSION=X.Y.Z chooses another)

@@ -37,18 +37,25 @@ routes:
 // startAway starts Envoy in front of an upstream, with brownout away.
 func startAway(t *testing.T, upstream *httptest.Server, scheme envoy.Scheme) *testkit.Envoy {
 	t.Helper()
+	host, port := hostPort(t, upstream.URL)
+	return startAwayWith(t, "", envoy.Upstream{Tier: "full", Scheme: scheme, Host: host, Port: port})
+}
+
+// startAwayWith is startAway for any upstream; ca verifies an https one.
+func startAwayWith(t *testing.T, ca string, upstream envoy.Upstream) *testkit.Envoy {
+	t.Helper()
 	s, problems := policy.Parse("away.yaml", []byte(awayPolicy))
 	if s == nil {
 		t.Fatal(problems)
 	}
 	log := testkit.AccessLogPath(t)
-	host, port := hostPort(t, upstream.URL)
 	config, err := envoy.Bootstrap(s, envoy.Options{
-		Listen:    "127.0.0.1:0",
-		Admin:     "127.0.0.1:0",
-		Processor: "unix:" + filepath.Join(t.TempDir(), "nobody.sock"),
-		AccessLog: log,
-		Upstreams: []envoy.Upstream{{Tier: "full", Scheme: scheme, Host: host, Port: port}},
+		Listen:     "127.0.0.1:0",
+		Admin:      "127.0.0.1:0",
+		Processor:  "unix:" + filepath.Join(t.TempDir(), "nobody.sock"),
+		AccessLog:  log,
+		UpstreamCA: ca,
+		Upstreams:  []envoy.Upstream{upstream},
 	})
 	if err != nil {
 		t.Fatal(err)

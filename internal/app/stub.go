@@ -12,7 +12,7 @@ import (
 
 // stubCmd runs the stub inference server until its context ends.
 type stubCmd struct {
-	Listen      string        `default:"127.0.0.1:8787" placeholder:"HOST:PORT" help:"Where to answer HTTP/1.1 and cleartext HTTP/2 (prior knowledge), on one port."`
+	Listen      string        `default:"127.0.0.1:8787" placeholder:"HOST:PORT" help:"Where to answer HTTP/1.1 and cleartext HTTP/2 (prior knowledge), on one port; 127.0.0.1:8787 if absent."`
 	Mode        string        `default:"ok" env:"MODE" help:"How to answer requests without an x-stub-mode header; see below."`
 	Latency     string        `default:"0ms" placeholder:"D|lognormal:MEAN,CV" help:"Service time once a slot is held, such as 30ms or lognormal:100ms,0.7."`
 	Slots       int           `default:"0" placeholder:"N" help:"Model calls that run at once; the rest wait in a hidden queue without bound. 0: no limit."`

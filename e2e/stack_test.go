@@ -1,0 +1,366 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/envoy-brownout/brownout/envoy"
+	"github.com/envoy-brownout/brownout/internal/stub"
+	"github.com/envoy-brownout/brownout/internal/testkit"
+	"github.com/envoy-brownout/brownout/policy"
+)
+
+// chatPolicy is the policy of most tests: one tier of four slots and eight places.
+const chatPolicy = `version: 1
+tiers:
+  full: {model: {concurrency: 4, queue: 8}}
+routes:
+- name: chat
+  match: {method: POST, path: {prefix: /v1/chat/completions}}
+  ladder: [full]
+`
+
+const chatPath = "/v1/chat/completions"
+
+// stackOptions say what to start.
+type stackOptions struct {
+	policy     string       // default chatPolicy
+	scheme     envoy.Scheme // to the upstream; default HTTP/1.1
+	stub       stub.Config
+	noUpstream bool     // the upstream's port answers nobody
+	tcp        bool     // Envoy reaches brownout over TCP instead of a Unix socket
+	serve      []string // further flags of brownout serve
+}
+
+// stack is brownout, a real Envoy and a stub upstream.
+type stack struct {
+	t          *testing.T
+	envoy      *testkit.Envoy
+	brownout   *testkit.Process
+	stub       *stub.Stub
+	policyPath string
+	serveArgs  []string
+	httpURL    string // of /metrics
+	adminURL   string // of /debug/state
+}
+
+func startStack(t *testing.T, o stackOptions) *stack {
+	t.Helper()
+	if o.policy == "" {
+		o.policy = chatPolicy
+	}
+	s := &stack{t: t, policyPath: filepath.Join(t.TempDir(), "policy.yaml")}
+	if err := os.WriteFile(s.policyPath, []byte(o.policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	upstream := s.startStub(o)
+	processor := "unix:" + filepath.Join(t.TempDir(), "b", "extproc.sock")
+	s.serveArgs = append([]string{"serve", "--policy", s.policyPath, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--log-format", "json"}, o.serve...)
+	if o.tcp {
+		processor = testkit.FreeAddr(t)
+		s.serveArgs = append(s.serveArgs, "--insecure")
+	}
+	s.serveArgs = append(s.serveArgs, "--listen", processor)
+	s.startBrownout()
+	s.startEnvoy(o, upstream, processor)
+	return s
+}
+
+// startStub starts the upstream in this process, so that its counters can be read directly.
+func (s *stack) startStub(o stackOptions) (addr string) {
+	s.t.Helper()
+	if o.noUpstream {
+		return testkit.FreeAddr(s.t)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.stub, err = stub.New(o.stub); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // t.Context ends before Cleanup; Envoy must go first
+	done := make(chan error, 1)
+	go func() { done <- stub.Serve(ctx, ln, s.stub) }()
+	s.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			s.t.Errorf("stub: %v", err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+var servingLine = regexp.MustCompile(`"msg":"serving".*"http":"([^"]+)","admin":"([^"]+)"`)
+
+func (s *stack) startBrownout() {
+	s.t.Helper()
+	s.brownout = testkit.StartProcess(s.t, testkit.BuildBrownout(s.t), s.serveArgs...)
+	m := s.brownout.WaitLog(servingLine)
+	s.httpURL, s.adminURL = "http://"+m[1], "http://"+m[2]
+	s.brownout.WaitReady(s.httpURL + "/readyz")
+}
+
+func (s *stack) startEnvoy(o stackOptions, upstream, processor string) {
+	s.t.Helper()
+	snap, problems := policy.Parse("policy.yaml", []byte(o.policy))
+	if snap == nil {
+		s.t.Fatal(problems)
+	}
+	log := testkit.AccessLogPath(s.t)
+	opts := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: processor, AccessLog: log}
+	host, port := hostPort(s.t, "http://"+upstream)
+	for _, tier := range snap.Tiers {
+		opts.Upstreams = append(opts.Upstreams, envoy.Upstream{Tier: tier.Name, Scheme: o.scheme, Host: host, Port: port})
+	}
+	config, err := envoy.Bootstrap(snap, opts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.envoy = testkit.StartEnvoy(s.t, testkit.EnvoyConfig{Bootstrap: config, AccessLog: log})
+}
+
+// answer is what a client got.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+	took   time.Duration
+}
+
+// reason is the top-level reason of the body, "" when there is none.
+func (a answer) reason() string {
+	var b struct {
+		Reason string `json:"reason"`
+	}
+	_ = json.Unmarshal([]byte(a.body), &b) // an upstream's body need not be JSON
+	return b.Reason
+}
+
+func (a answer) String() string {
+	return fmt.Sprintf("status %d, source %q, tier %q, body %.200q, error %v, took %s", a.status, a.header.Get("x-brownout-source"),
+		a.header.Get("x-tier"), a.body, a.err, a.took)
+}
+
+// send posts to path with pairs of header names and values.
+func (s *stack) send(ctx context.Context, c *http.Client, path string, headers ...string) answer {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.envoy.URL(path), strings.NewReader("{}"))
+	if err != nil {
+		return answer{err: err}
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	return do(c, req)
+}
+
+func do(c *http.Client, req *http.Request) answer {
+	start := time.Now()
+	resp, err := c.Do(req)
+	if err != nil {
+		return answer{err: err, took: time.Since(start)}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(body), err, time.Since(start)}
+}
+
+// background sends in a goroutine and returns where the answer will be.
+func (s *stack) background(c *http.Client, path string, headers ...string) <-chan answer {
+	ch := make(chan answer, 1)
+	go func() { ch <- s.send(s.t.Context(), c, path, headers...) }()
+	return ch
+}
+
+// scrape reads brownout's metrics.
+func (s *stack) scrape() map[string]*dto.MetricFamily {
+	s.t.Helper()
+	resp, err := http.Get(s.httpURL + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return families
+}
+
+// metric sums the samples of a family whose labels include the given pairs.
+func (s *stack) metric(name string, labels ...string) int {
+	s.t.Helper()
+	return sumMetric(s.scrape()[name], labels...)
+}
+
+func sumMetric(f *dto.MetricFamily, labels ...string) int {
+	sum := 0.0
+	for _, m := range f.GetMetric() {
+		if hasLabels(m, labels) {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return int(sum)
+}
+
+func hasLabels(m *dto.Metric, labels []string) bool {
+	have := map[string]string{}
+	for _, l := range m.GetLabel() {
+		have[l.GetName()] = l.GetValue()
+	}
+	for i := 0; i < len(labels); i += 2 {
+		if have[labels[i]] != labels[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+// waitInflight waits until a tier holds so many slots and so many requests wait for it.
+func (s *stack) waitInflight(tier string, used, waiting int) {
+	s.t.Helper()
+	testkit.Eventually(s.t, 10*time.Second, func() bool {
+		f := s.scrape()
+		return sumMetric(f["brownout_inflight"], "tier", tier) == used && sumMetric(f["brownout_queue_depth"], "tier", tier) == waiting
+	}, fmt.Sprintf("tier %s never had %d in flight and %d waiting", tier, used, waiting))
+}
+
+// checkBooks waits for quiet and then compares brownout's counters with Envoy's access log and the stub's counters:
+// every arrival has one outcome, no slot is held, and the log says the same by status and source.
+func (s *stack) checkBooks() {
+	s.t.Helper()
+	testkit.Eventually(s.t, 10*time.Second, func() bool {
+		f := s.scrape()
+		return sumMetric(f["brownout_inflight"]) == 0 && sumMetric(f["brownout_queue_depth"]) == 0 &&
+			sumMetric(f["brownout_arrivals_total"]) == sumMetric(f["brownout_requests_total"])
+	}, "slots, waiters or requests without an outcome are left over")
+	f := s.scrape()
+	if n := sumMetric(f["brownout_unaccounted"]); n != 0 {
+		s.t.Errorf("%d requests are unaccounted for", n)
+	}
+	if s.stub != nil {
+		testkit.Eventually(s.t, 10*time.Second, func() bool { return s.stub.Stats().Inflight == 0 }, "the upstream is still at work")
+	}
+	want := logCounts(s.envoy.WaitAccessLog(sumMetric(f["brownout_arrivals_total"])))
+	got := counterCounts(f)
+	for what := range union(want, got) {
+		if want[what] != got[what] {
+			s.t.Errorf("%s: the access log has %d, brownout counted %d", what, want[what], got[what])
+		}
+	}
+}
+
+// logCounts sorts the access log into what can be told from outside. A client that left before headers has no
+// source; what the plugin did not handle has no source either, but a status.
+func logCounts(log []testkit.AccessEntry) map[string]int {
+	n := map[string]int{}
+	for _, e := range log {
+		switch {
+		case e.Route == "unmatched":
+			n["unmatched"]++
+		case e.Source == "" && (e.Status == 0 || strings.Contains(e.Flags, "DC")):
+			n["client_aborted"]++
+		case e.Source == "shed" || e.Source == "deadline":
+			n[fmt.Sprintf("%s %d", e.Source, e.Status)]++
+		default:
+			n[class(e.Source, e.Status)]++
+		}
+	}
+	return n
+}
+
+// class is what an answer of the upstream's or Envoy's counts as.
+func class(source string, status int) string {
+	switch {
+	case source == "" && status > 0:
+		return fmt.Sprintf("unhandled %d", status)
+	case status < 400:
+		return "ok or degraded"
+	case status == 429:
+		return "throttled"
+	case status == 503 && source == "upstream":
+		return "overloaded"
+	case status >= 500:
+		return "upstream_error"
+	}
+	return "bad_request"
+}
+
+// counterCounts sorts brownout's counters in the same way. A deadline counted after headers shows as its status.
+func counterCounts(f map[string]*dto.MetricFamily) map[string]int {
+	n := map[string]int{}
+	for _, m := range f["brownout_requests_total"].GetMetric() {
+		v := int(m.GetCounter().GetValue())
+		if v == 0 {
+			continue
+		}
+		for _, o := range []string{"unmatched", "client_aborted", "throttled", "overloaded", "upstream_error", "bad_request"} {
+			if hasLabels(m, []string{"outcome", o}) {
+				n[o] += v
+			}
+		}
+		switch {
+		case hasLabels(m, []string{"outcome", "shed"}):
+			n["shed 503"] += v
+		case hasLabels(m, []string{"outcome", "deadline"}):
+			n["deadline 504"] += v
+		case hasLabels(m, []string{"outcome", "ok"}), hasLabels(m, []string{"outcome", "degraded"}):
+			n["ok or degraded"] += v
+		}
+	}
+	return n
+}
+
+func union(a, b map[string]int) map[string]bool {
+	all := map[string]bool{}
+	for k := range a {
+		all[k] = true
+	}
+	for k := range b {
+		all[k] = true
+	}
+	return all
+}
+
+// wire is one pair of protocols: downstream and upstream.
+type wire struct {
+	name     string
+	h2       bool
+	upstream envoy.Scheme
+}
+
+// wires are the four pairs every behaviour is tested on.
+var wires = []wire{
+	{"H1 to H1", false, envoy.SchemeHTTP}, {"H1 to H2", false, envoy.SchemeH2C},
+	{"H2 to H1", true, envoy.SchemeHTTP}, {"H2 to H2", true, envoy.SchemeH2C},
+}
+
+// onEveryWire runs a test on all four pairs, each with a stack of its own, and checks the books at the end.
+func onEveryWire(t *testing.T, o stackOptions, test func(t *testing.T, s *stack, c *http.Client)) {
+	for _, w := range wires {
+		t.Run(w.name, func(t *testing.T) {
+			o := o
+			o.scheme = w.upstream
+			s := startStack(t, o)
+			test(t, s, newClient(t, w.h2))
+			s.checkBooks()
+		})
+	}
+}
