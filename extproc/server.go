@@ -176,11 +176,11 @@ func record(now time.Time, f session.Finish, class string, arrived time.Time) Re
 	return r
 }
 
-// logRequest writes one line per request: what went well or was shed only when verbose, at debug; the rest at info.
+// logRequest writes one line per request: what went well, was shed or given up only when verbose, at debug; the rest at info.
 func (s *Server) logRequest(r Record, verbose bool) {
 	log := s.log.Info
 	switch r.Outcome {
-	case "ok", "degraded", "shed", "unmatched":
+	case "ok", "degraded", "shed", "unmatched", "client_aborted":
 		if !verbose {
 			return
 		}

@@ -76,6 +76,7 @@ class Events:
         self.counts = Counts()
         self.output = {}  # (package, test) → lines; "" stands for the package itself
         self.failed_tests = set()  # packages with a failing test
+        self.benchmarks = 0
 
     def take(self, line):
         try:
@@ -88,6 +89,7 @@ class Events:
         key = (package, test)
         if action in ("output", "build-output"):
             self.output.setdefault(key, []).append(event["Output"])
+            self.benchmarks += " ns/op" in event["Output"]
         elif test and action in WORDS:
             self.test(action, key, event)
         elif action in WORDS:
@@ -123,7 +125,8 @@ def go(label, args):
         events.take(line)
     code = run.wait()
     record(events.counts)
-    print(f"{label}: {events.counts}", flush=True)
+    ran = f"{events.benchmarks} benchmarks" if events.benchmarks else events.counts
+    print(f"{label}: {ran}", flush=True)
     return 1 if code or events.counts["fail"] or events.counts["skip"] else 0
 
 

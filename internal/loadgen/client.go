@@ -46,7 +46,7 @@ type client struct {
 func (c *client) request(n int) (*http.Request, error) {
 	cfg := c.g.cfg
 	// The context comes with the attempt.
-	req, err := http.NewRequest(cfg.Method, c.g.target.String(), bytes.NewReader(cfg.Body)) //nolint:noctx
+	req, err := http.NewRequest(cfg.Method, c.g.target.String(), bytes.NewReader(cfg.Body))
 	if err != nil {
 		return nil, err
 	}

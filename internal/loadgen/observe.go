@@ -123,7 +123,7 @@ func (g *Generator) metrics(ctx context.Context) (map[string]*dto.MetricFamily, 
 	p := expfmt.NewTextParser(model.LegacyValidation)
 	m, err := p.TextToMetricFamilies(strings.NewReader(string(text)))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", g.metricsURL(), err)
+		return nil, fmt.Errorf("%s: %w: is --metrics the address of brownout?", g.metricsURL(), err)
 	}
 	return m, nil
 }

@@ -133,6 +133,10 @@ func (s *Stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case PathUpgrade:
 		s.serveUpgrade(w, r)
 	default:
+		if strings.HasPrefix(r.URL.Path, "/stub/") {
+			writeJSON(w, http.StatusNotFound, problem{Error: "the stub has no such path of its own; see brownout stub --help"})
+			return
+		}
 		s.serveModel(w, r)
 	}
 }
