@@ -42,7 +42,7 @@ func TestSoakWithRandomAborts(t *testing.T) {
 	for _, c := range clients {
 		c.CloseIdleConnections()
 	}
-	s.checkBooks()
+	s.checkBooksWithAborts()
 	testkit.Eventually(t, 10*time.Second, func() bool { return s.metric("go_goroutines") <= before }, "goroutines are left over")
 	t.Logf("%d requests; goroutines %d before, %d after; RSS %d, %d, %d KiB; outcomes %v", total, before, s.metric("go_goroutines"),
 		rss[0]>>10, rss[1]>>10, rss[2]>>10, counterCounts(s.scrape()))

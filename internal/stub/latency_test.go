@@ -54,10 +54,11 @@ func TestLognormalDrawsHaveTheMeanAndVariationAskedFor(t *testing.T) {
 
 func TestADrawDependsOnSeedAndIDOnly(t *testing.T) {
 	l := Latency{mean: time.Second, cv: 1}
-	if l.Draw(7, "a") != l.Draw(7, "a") {
-		t.Error("the same request cost twice differently")
+	first := l.Draw(7, "a")
+	if again := l.Draw(7, "a"); again != first {
+		t.Errorf("the same request cost %s, then %s", first, again)
 	}
-	if l.Draw(7, "a") == l.Draw(8, "a") || l.Draw(7, "a") == l.Draw(7, "b") {
+	if first == l.Draw(8, "a") || first == l.Draw(7, "b") {
 		t.Error("seed or id make no difference")
 	}
 }

@@ -296,7 +296,7 @@ func TestBodiesAreReadWholeAndEchoed(t *testing.T) {
 			if int(e.BodyBytes) != size || got.header.Get(HeaderBodyBytes) != strconv.Itoa(size) || e.BodySHA256 != got.header.Get(HeaderBodySHA256) {
 				t.Errorf("%d bytes: echoed %+v, header %q", size, e, got.header.Get(HeaderBodyBytes))
 			}
-			if diff := cmp.Diff([]string{"full"}, e.Headers["x-tier"]); diff != "" || e.Path != "/v1/x?q=1" || e.Method != http.MethodPost {
+			if diff := cmp.Diff([]string{"full"}, map[string][]string(e.Headers)["x-tier"]); diff != "" || e.Path != "/v1/x?q=1" || e.Method != http.MethodPost {
 				t.Errorf("echo is %+v", e)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +15,15 @@ import (
 
 // startTimeout bounds how long a process may take to become ready on a busy machine.
 const startTimeout = 30 * time.Second
+
+// dumpedLines is how much of a program's log a failed test shows.
+const dumpedLines = 60
+
+// lastLines cuts text down to its last n lines.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
 
 // Process is a running program of a test. Its methods are for the test's goroutine.
 type Process struct {
@@ -60,7 +70,7 @@ func startCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("log of %s %v:\n%s", name, cmd.Args[1:], p.Log())
+			t.Logf("end of the log of %s %v:\n%s", name, cmd.Args[1:], lastLines(p.Log(), dumpedLines))
 		}
 	})
 	return p
