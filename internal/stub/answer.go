@@ -15,13 +15,8 @@ const (
 // setHeader sets a header under the name as written: HTTP/1.1 then shows it in lower case, as the article's server does.
 func setHeader(h http.Header, name, value string) { h[name] = []string{value} }
 
-// answer plays a.mode on w. An error means that the answer must not look whole.
+// answer plays a.mode, which is not ModeThrottle, on w. An error means that the answer must not look whole.
 func (s *Stub) answer(w http.ResponseWriter, c *call, a ask) error {
-	if a.mode == ModeThrottle {
-		c.end(endThrottled)
-		setHeader(w.Header(), "retry-after", "2")
-		return writeBody(w, a, http.StatusTooManyRequests, bodyThrottle)
-	}
 	if err := c.acquire(); err != nil {
 		return err
 	}

@@ -57,6 +57,14 @@ func (c *counters) arrive() (epoch int) {
 	return c.epoch
 }
 
+// throttle counts a call that is refused at the door: it is never in flight.
+func (c *counters) throttle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Arrived++
+	c.stats.Throttled++
+}
+
 func (c *counters) queue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +101,6 @@ const (
 	endFinished ending = iota + 1
 	endCancelled
 	endWasted
-	endThrottled
 )
 
 func (c *counters) end(epoch int, e ending) {
@@ -110,7 +117,5 @@ func (c *counters) end(epoch int, e ending) {
 		c.stats.Cancelled++
 	case endWasted:
 		c.stats.Wasted++
-	case endThrottled:
-		c.stats.Throttled++
 	}
 }

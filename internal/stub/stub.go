@@ -5,8 +5,8 @@
 // It stands outside brownout: it imports no other package of this module and knows nothing of limits in front of it.
 // Every path that is not its own ([PathStats] and its neighbours) is a model call. A model call is in flight from the
 // moment its body has been read until its last byte is about to be written, whether it waits in the hidden queue or runs.
-// Every call ends in exactly one of finished, cancelled, wasted or throttled, so that
-// arrived = finished + cancelled + wasted + throttled + inflight at any instant.
+// Every call ends in exactly one of finished, cancelled, wasted or throttled (at the door, never in flight), so that
+// arrived = finished + cancelled + wasted + throttled + inflight at any instant, unless calls were in flight at a reset.
 //
 // A *Stub is safe for use from any number of goroutines.
 package stub
@@ -164,6 +164,12 @@ func (s *Stub) serveModel(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	setHeader(h, HeaderBodyBytes, strconv.FormatInt(a.body.bytes, 10))
 	setHeader(h, HeaderBodySHA256, a.body.sha256)
+	if a.mode == ModeThrottle {
+		s.count.throttle()
+		setHeader(h, "retry-after", "2")
+		_ = writeBody(w, a, http.StatusTooManyRequests, bodyThrottle) // a reader that left needs no answer
+		return
+	}
 	c := s.begin(r.Context(), a.wave)
 	defer c.abandon()
 	if err := s.answer(w, c, a); err != nil {
