@@ -38,12 +38,14 @@ const chatPath = "/v1/chat/completions"
 
 // stackOptions say what to start.
 type stackOptions struct {
-	policy     string       // default chatPolicy
-	scheme     envoy.Scheme // to the upstream; default HTTP/1.1
-	stub       stub.Config
-	noUpstream bool     // the upstream's port answers nobody
-	tcp        bool     // Envoy reaches brownout over TCP instead of a Unix socket
-	serve      []string // further flags of brownout serve
+	policy       string       // default chatPolicy
+	scheme       envoy.Scheme // to the upstream; default HTTP/1.1
+	stub         stub.Config
+	noUpstream   bool     // the upstream's port answers nobody
+	upstreamAddr string   // an upstream of the test's own instead of the stub
+	internal     []string // networks Envoy takes for internal
+	tcp          bool     // Envoy reaches brownout over TCP instead of a Unix socket
+	serve        []string // further flags of brownout serve
 }
 
 // stack is brownout, a real Envoy and a stub upstream.
@@ -84,6 +86,9 @@ func startStack(t *testing.T, o stackOptions) *stack {
 // startStub starts the upstream in this process, so that its counters can be read directly.
 func (s *stack) startStub(o stackOptions) (addr string) {
 	s.t.Helper()
+	if o.upstreamAddr != "" {
+		return o.upstreamAddr
+	}
 	if o.noUpstream {
 		return testkit.FreeAddr(s.t)
 	}
@@ -128,6 +133,10 @@ func (s *stack) startEnvoy(o stackOptions, upstream, processor string) {
 	for _, tier := range snap.Tiers {
 		opts.Upstreams = append(opts.Upstreams, envoy.Upstream{Tier: tier.Name, Scheme: o.scheme, Host: host, Port: port})
 	}
+	if testkit.EnvoyBefore(s.t, 1, 37) {
+		opts.EnvoyVersion = "1.36"
+	}
+	opts.Internal = o.internal
 	config, err := envoy.Bootstrap(snap, opts)
 	if err != nil {
 		s.t.Fatal(err)

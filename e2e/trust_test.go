@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"strconv"
 	"testing"
 )
 
@@ -26,4 +27,18 @@ func TestAPlantedInternalMarkIsNotBelieved(t *testing.T) {
 			t.Errorf("%d ignored priorities counted, want 2", n)
 		}
 	})
+}
+
+// TestAnInternalNetworkIsBelieved: with --internal the mark and an outer Envoy's timeout come through.
+func TestAnInternalNetworkIsBelieved(t *testing.T) {
+	s := startStack(t, stackOptions{policy: internalTrust, internal: []string{"127.0.0.0/8"}})
+	c := newClient(t, false)
+	h := s.upstreamHeaders(c, "x-priority", "high", "x-envoy-expected-rq-timeout-ms", "1000")
+	if n := s.metric("brownout_queue_wait_seconds", "class", "high"); n != 1 {
+		t.Errorf("%d requests of class high, want 1", n)
+	}
+	if ms, _ := strconv.Atoi(h.Get("x-deadline-remaining-ms")); ms < 600 || ms > 713 || h.Get("x-deadline-covers") != "whole" {
+		t.Errorf("%d ms remain, covers %q; want killAt of 750 ms and whole", ms, h.Get("x-deadline-covers"))
+	}
+	s.checkBooks()
 }

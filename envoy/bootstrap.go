@@ -42,6 +42,7 @@ func build(s *policy.Snapshot, p *parsed, hash string) (*bootstrapv3.Bootstrap, 
 			Clusters:  clusters(pack, s, p),
 		},
 	}
+	b.LayeredRuntime = layeredRuntime(p.runtime)
 	if p.admin != nil {
 		b.Admin = &bootstrapv3.Admin{Address: p.admin.proto()}
 	}

@@ -67,19 +67,28 @@ func upstreamCluster(pack *packer, p *parsed, name, tier string, cb *clusterv3.C
 	switch endpoints[0].Scheme {
 	case SchemeHTTP: // HTTP/1.1 is what a cluster without options speaks
 	case SchemeH2C:
-		setHTTPOptions(pack, c, &upstreamhttpv3.HttpProtocolOptions{UpstreamProtocolOptions: explicitHTTP2(&corev3.Http2ProtocolOptions{
-			AllowConnect: true, // websockets of HTTP/1.1 clients travel as extended CONNECT
-		})})
+		setHTTPOptions(pack, c, &upstreamhttpv3.HttpProtocolOptions{UpstreamProtocolOptions: explicitHTTP2(upstreamHTTP2())})
 	case SchemeHTTPS:
 		setHTTPOptions(pack, c, &upstreamhttpv3.HttpProtocolOptions{UpstreamProtocolOptions: &upstreamhttpv3.HttpProtocolOptions_AutoConfig{
 			AutoConfig: &upstreamhttpv3.HttpProtocolOptions_AutoHttpConfig{
 				HttpProtocolOptions:  &corev3.Http1ProtocolOptions{},
-				Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
+				Http2ProtocolOptions: upstreamHTTP2(),
 			},
 		}})
 		c.TransportSocket = tlsSocket(pack, endpoints, p.UpstreamCA)
 	}
 	return c
+}
+
+// upstreamHTTP2 are the HTTP/2 settings towards model servers. AllowConnect: websockets of HTTP/1.1 clients travel as
+// extended CONNECT. Envoy before 1.37 takes the window updates with which a Go server acknowledges a large upload for
+// a flood and cuts the connection (Envoy: max_inbound_window_update_frames_per_data_frame_sent, default 10); upstreams
+// are no attackers, so the bound is only there to end a loop.
+func upstreamHTTP2() *corev3.Http2ProtocolOptions {
+	return &corev3.Http2ProtocolOptions{
+		AllowConnect: true,
+		MaxInboundWindowUpdateFramesPerDataFrameSent: wrapperspb.UInt32(10_000),
+	}
 }
 
 // processorCluster reaches the plugin over HTTP/2.

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"net/netip"
 	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -57,6 +58,7 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 		HttpFilters:                   []*hcmv3.HttpFilter{httpFilter(extProcFilter, pack, extProc(s, hash)), router},
 		RouteSpecifier:                &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routeConfig(pack, s, p)},
 	}
+	trustInternal(h, p.internal)
 	if p.AccessLog != "" {
 		h.AccessLog = []*accesslogv3.AccessLog{accessLog(pack, p.AccessLog)}
 	}
@@ -88,6 +90,21 @@ func stripPlanted(pack *packer) *corev3.TypedExtensionConfig {
 		Name:        "envoy.http.early_header_mutation.header_mutation",
 		TypedConfig: pack.any(&earlyv3.HeaderMutation{Mutations: list}),
 	}
+}
+
+// trustInternal makes Envoy mark requests from the given networks x-envoy-internal and keep what their Envoys say
+// (x-envoy-expected-rq-timeout-ms). By default it trusts nobody and removes both from every request.
+func trustInternal(h *hcmv3.HttpConnectionManager, networks []netip.Prefix) {
+	if len(networks) == 0 {
+		return
+	}
+	trusted := &hcmv3.HttpConnectionManager_InternalAddressConfig{}
+	for _, n := range networks {
+		trusted.CidrRanges = append(trusted.CidrRanges, &corev3.CidrRange{
+			AddressPrefix: n.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(n.Bits())),
+		})
+	}
+	h.UseRemoteAddress, h.InternalAddressConfig = wrapperspb.Bool(true), trusted
 }
 
 // accessLogFields are the columns of the access log. Counted by status and source they must agree with the plugin's

@@ -30,6 +30,12 @@ type Options struct {
 	// UpstreamCA is the PEM file an https upstream's certificate is verified against; empty means
 	// DefaultUpstreamCA. It is a path on Envoy's machine and is not read here.
 	UpstreamCA string
+	// Internal are networks, as CIDR, whose requests Envoy marks x-envoy-internal; `priority.trust: internal` and
+	// the timeouts of Envoys in front rest on that. Empty: nobody is internal.
+	Internal []string
+	// EnvoyVersion is the Envoy the configuration is for, as MAJOR.MINOR or MAJOR.MINOR.PATCH; empty means 1.37 or
+	// newer.
+	EnvoyVersion string
 }
 
 // Scheme says how an upstream is spoken to.
@@ -119,6 +125,8 @@ type parsed struct {
 	listen, processor address
 	admin             *address              // nil: none
 	upstreams         map[string][]Upstream // by tier, in the order given
+	internal          []netip.Prefix
+	runtime           map[string]bool // Envoy's reloadable features to set
 }
 
 // parse checks o against s and returns all problems joined.
@@ -144,6 +152,12 @@ func (o Options) parse(s *policy.Snapshot) (*parsed, error) {
 			errs = append(errs, err)
 		}
 		p.admin = &admin
+	}
+	if p.internal, err = parseNetworks(o.Internal); err != nil {
+		errs = append(errs, err)
+	}
+	if p.runtime, err = versionRuntime(o.EnvoyVersion); err != nil {
+		errs = append(errs, err)
 	}
 	p.upstreams, err = groupUpstreams(s, o.Upstreams)
 	if err != nil {

@@ -25,6 +25,8 @@ type envoyBootstrapCmd struct {
 	EnvoyAdmin string   `default:"127.0.0.1:9901" placeholder:"IP:PORT|none" help:"Envoy's admin listener (${default})."`
 	AccessLog  string   `default:"/dev/stdout" placeholder:"PATH|none" help:"Envoy's access log, one JSON object per line (${default})."`
 	UpstreamCA string   `name:"upstream-ca" default:"/etc/ssl/certs/ca-certificates.crt" placeholder:"PATH" help:"PEM authorities that https upstreams are verified against (${default})."`
+	Internal   []string `sep:"," placeholder:"CIDR" help:"Networks whose requests are internal: priority.trust internal and timeouts of Envoys in front rest on it (none)."`
+	Version    string   `name:"envoy-version" placeholder:"1.MINOR" help:"The Envoy this is for; needed for 1.36 (1.37 or newer)."`
 }
 
 // Run prints the configuration. Bad flags and a policy with errors end with ExitUsage, all of them reported at once.
@@ -61,6 +63,7 @@ func (c *envoyBootstrapCmd) options() (envoy.Options, error) {
 		Admin:      unlessNone(c.EnvoyAdmin),
 		AccessLog:  unlessNone(c.AccessLog),
 		UpstreamCA: c.UpstreamCA,
+		Internal:   c.Internal, EnvoyVersion: c.Version,
 	}
 	var errs []error
 	for _, text := range c.Upstream {

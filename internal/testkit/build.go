@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -75,6 +77,23 @@ var envoyPath = sync.OnceValues(func() (string, error) {
 	}
 	return strings.TrimSpace(out.String()), nil
 })
+
+// EnvoyBefore says whether the Envoy of the tests is older than MAJOR.MINOR: what an old one cannot do is asserted too,
+// never skipped.
+func EnvoyBefore(t testing.TB, major, minor int) bool {
+	t.Helper()
+	out, err := exec.Command(EnvoyPath(t), "--version").Output()
+	if err != nil {
+		t.Fatalf("asking Envoy for its version: %v", err)
+	}
+	m := regexp.MustCompile(`/(\d+)\.(\d+)\.\d+`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("no version in %q", out)
+	}
+	a, _ := strconv.Atoi(string(m[1])) // digits
+	b, _ := strconv.Atoi(string(m[2]))
+	return a < major || (a == major && b < minor)
+}
 
 // RepoRoot returns the folder of go.mod.
 func RepoRoot(t testing.TB) string {
