@@ -41,11 +41,12 @@ type stackOptions struct {
 	policy       string       // default chatPolicy
 	scheme       envoy.Scheme // to the upstream; default HTTP/1.1
 	stub         stub.Config
-	noUpstream   bool     // the upstream's port answers nobody
-	upstreamAddr string   // an upstream of the test's own instead of the stub
-	internal     []string // networks Envoy takes for internal
-	tcp          bool     // Envoy reaches brownout over TCP instead of a Unix socket
-	serve        []string // further flags of brownout serve
+	noUpstream   bool                       // the upstream's port answers nobody
+	upstreamAddr string                     // an upstream of the test's own instead of the stub
+	internal     []string                   // networks Envoy takes for internal
+	edit         func(config []byte) []byte // changes Envoy's configuration
+	tcp          bool                       // Envoy reaches brownout over TCP instead of a Unix socket
+	serve        []string                   // further flags of brownout serve
 }
 
 // stack is brownout, a real Envoy and a stub upstream.
@@ -140,6 +141,9 @@ func (s *stack) startEnvoy(o stackOptions, upstream, processor string) {
 	config, err := envoy.Bootstrap(snap, opts)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if o.edit != nil {
+		config = o.edit(config)
 	}
 	s.envoy = testkit.StartEnvoy(s.t, testkit.EnvoyConfig{Bootstrap: config, AccessLog: log})
 }

@@ -28,7 +28,13 @@ const (
 	MetadataBodyLimit = "brownout-body-limit"
 	// MetadataConfigHash is ConfigHash of the policy this configuration was rendered from.
 	MetadataConfigHash = "brownout-config-hash"
+	// MetadataRoutes lists the ROUTE/TIER pairs this configuration can send a request to, comma separated. After a reload
+	// the plugin may know others, which it then leaves alone. Absent when the list would be longer than 4 KiB.
+	MetadataRoutes = "brownout-routes"
 )
+
+// maxRoutesValue bounds MetadataRoutes: it is sent with every request.
+const maxRoutesValue = 4 << 10
 
 const (
 	extProcFilter = "envoy.filters.http.ext_proc"
@@ -87,10 +93,24 @@ func initialMetadata(s *policy.Snapshot, hash string) []*corev3.HeaderValue {
 		{Key: MetadataRouteTimeout, Value: "0"},
 		{Key: MetadataBodyLimit, Value: strconv.Itoa(bodyLimit)},
 	}
+	if known := knownRoutes(s); len(known) <= maxRoutesValue {
+		list = append(list, &corev3.HeaderValue{Key: MetadataRoutes, Value: known})
+	}
 	if hash != "" {
 		list = append(list, &corev3.HeaderValue{Key: MetadataConfigHash, Value: hash})
 	}
 	return list
+}
+
+// knownRoutes is the value of MetadataRoutes: the names of the routes that a tier chooses.
+func knownRoutes(s *policy.Snapshot) string {
+	var names []string
+	for i := range s.Routes {
+		for _, tier := range modelTiers(s, &s.Routes[i]) {
+			names = append(names, s.Routes[i].Name+"/"+tier)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // readHeaders are the headers the plugin reads or cleans under every policy, of requests and of responses.

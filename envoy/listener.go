@@ -10,6 +10,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	celfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
@@ -29,6 +30,8 @@ const (
 	minStreamIdle = 5 * time.Minute
 	// streamFlush bounds the upstream work that a client which stopped reading keeps alive.
 	streamFlush = 5 * time.Second
+	// requestHeaders bounds how long a client may take to send its headers.
+	requestHeaders = 30 * time.Second
 )
 
 func listener(pack *packer, s *policy.Snapshot, p *parsed, hash string) *listenerv3.Listener {
@@ -49,9 +52,14 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 		CodecType:          hcmv3.HttpConnectionManager_AUTO,
 		StreamIdleTimeout:  durationpb.New(max(minStreamIdle, maxWait(s)+time.Minute)),
 		StreamFlushTimeout: durationpb.New(streamFlush),
-		// One spelling per path: otherwise /v1//chat or /x/../v1/chat reaches the upstream past the policy's matcher.
+		// One spelling per path: otherwise /v1//chat, /x/../v1/chat or /v1%2Fchat reaches the upstream past the policy's
+		// matcher.
 		NormalizePath:                 wrapperspb.Bool(true),
 		MergeSlashes:                  true,
+		PathWithEscapedSlashesAction:  hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD,
+		HttpProtocolOptions:           &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
+		RequestHeadersTimeout:         durationpb.New(requestHeaders),
+		LocalReplyConfig:              hungPlugin(pack),
 		Http2ProtocolOptions:          &corev3.Http2ProtocolOptions{AllowConnect: true}, // websockets over HTTP/2, RFC 8441
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{stripPlanted(pack)},
 		UpgradeConfigs:                []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket", Filters: []*hcmv3.HttpFilter{router}}},
@@ -76,11 +84,17 @@ func httpFilter(name string, pack *packer, config proto.Message) *hcmv3.HttpFilt
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack.any(config)}}
 }
 
+// routerHeaders are what a caller of a trusted network could make the router retry, hedge or give up with; one admission
+// must stay one upstream call, and the deadline is the plugin's.
+var routerHeaders = []string{"x-envoy-retry-on", "x-envoy-retry-grpc-on", "x-envoy-max-retries", "x-envoy-retriable-status-codes",
+	"x-envoy-retriable-header-names", "x-envoy-hedge-on-per-try-timeout", "x-envoy-upstream-rq-timeout-ms",
+	"x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-upstream-rq-timeout-alt-response", "x-envoy-upstream-stream-duration-ms"}
+
 // stripPlanted removes the names that are ours from every request before routing, so that a caller can plant none
 // of them, even with brownout away.
 func stripPlanted(pack *packer) *corev3.TypedExtensionConfig {
 	var list []*mutationv3.HeaderMutation
-	for _, name := range []string{tierHeader, "x-degraded", "x-degraded-reason"} {
+	for _, name := range append([]string{tierHeader, "x-degraded", "x-degraded-reason"}, routerHeaders...) {
 		list = append(list, &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Remove{Remove: name}})
 	}
 	list = append(list, &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_RemoveOnMatch_{
@@ -90,6 +104,22 @@ func stripPlanted(pack *packer) *corev3.TypedExtensionConfig {
 		Name:        "envoy.http.early_header_mutation.header_mutation",
 		TypedConfig: pack.any(&earlyv3.HeaderMutation{Mutations: list}),
 	}
+}
+
+// hungPlugin turns the 504 with which Envoy gives up on a plugin that does not answer into a 503: the upstream was not
+// reached. A plugin that is gone gets status_on_error, which is 503 already.
+func hungPlugin(pack *packer) *hcmv3.LocalReplyConfig {
+	return &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{{
+		Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{
+			ExtensionFilter: &accesslogv3.ExtensionFilter{
+				Name: "envoy.access_loggers.extension_filters.cel",
+				ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: pack.any(&celfilterv3.ExpressionFilter{
+					Expression: `response.code == 504 && response.code_details.startsWith("ext_proc_error")`,
+				})},
+			},
+		}},
+		StatusCode: wrapperspb.UInt32(503),
+	}}}
 }
 
 // trustInternal makes Envoy mark requests from the given networks x-envoy-internal and keep what their Envoys say

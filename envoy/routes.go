@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -68,6 +69,10 @@ func firstModelTier(s *policy.Snapshot) string {
 
 func route(pack *packer, r *policy.Route, name string, m *routev3.RouteMatch, a *routev3.RouteAction) *routev3.Route {
 	out := &routev3.Route{Name: name, Match: m, Action: &routev3.Route_Route{Route: a}}
+	if len(r.Match.Methods) > 0 && !slices.Contains(r.Match.Methods, "GET") {
+		// An upgrade goes around ext_proc, and a route without GET has no use for one.
+		a.UpgradeConfigs = []*routev3.RouteAction_UpgradeConfig{{UpgradeType: "websocket", Enabled: wrapperspb.Bool(false)}}
+	}
 	if r.Failure == policy.FailClosed {
 		out.TypedPerFilterConfig = map[string]*anypb.Any{extProcFilter: pack.any(&extprocv3.ExtProcPerRoute{
 			Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{

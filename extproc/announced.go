@@ -6,21 +6,26 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/envoy-brownout/brownout/envoy"
 )
 
-// Names of the gRPC metadata in which Envoy's configuration announces itself
-// (Envoy: ExternalProcessor.grpc_service.initial_metadata).
+// Names of the metadata, as the generated configuration sends it.
 const (
-	metaMaxWait      = "brownout-max-wait-ms"
-	metaRouteTimeout = "brownout-route-timeout-ms"
-	metaConfigHash   = "brownout-config-hash"
+	metaMaxWait      = envoy.MetadataMaxWait
+	metaRouteTimeout = envoy.MetadataRouteTimeout
+	metaConfigHash   = envoy.MetadataConfigHash
+	metaRoutes       = envoy.MetadataRoutes
 )
 
-// announced is what Envoy said of its own configuration. Zero values: not said.
+// announced is what Envoy said of its own configuration in the stream's metadata
+// (Envoy: ExternalProcessor.grpc_service.initial_metadata). Zero values: not said.
 type announced struct {
 	maxWait      time.Duration // longest wait for a reply it allows; our margin is taken off
 	routeTimeout time.Duration
 	hash         string
+	routes       string          // ROUTE/TIER pairs, comma separated
+	known        map[string]bool // routes, read; nil: all of the policy's
 }
 
 // messageMargin is what the wait in queues stays below Envoy's longest message timeout.
@@ -31,7 +36,7 @@ func readAnnounced(ctx context.Context) announced {
 	if !ok {
 		return announced{}
 	}
-	a := announced{routeTimeout: millis(md, metaRouteTimeout), hash: first(md, metaConfigHash)}
+	a := announced{routeTimeout: millis(md, metaRouteTimeout), hash: first(md, metaConfigHash), routes: first(md, metaRoutes)}
 	if w := millis(md, metaMaxWait); w > 0 {
 		a.maxWait = max(time.Millisecond, w-messageMargin)
 	}

@@ -15,7 +15,7 @@ type Record struct {
 }
 
 // Observer hears of everything that is counted. Its methods are called on request paths: they must not block. They
-// may be called concurrently.
+// may be called concurrently. One that panics harms no request: it is logged, and what it was told is lost.
 type Observer interface {
 	// Arrived: a request came; route is "none" when no route matched.
 	Arrived(route string)
@@ -39,3 +39,42 @@ func (nobody) Finished(Record)                      {}
 func (nobody) Waited(string, string, time.Duration) {}
 func (nobody) Ignored(string)                       {}
 func (nobody) EnvoyStale(bool)                      {}
+
+// guarded keeps the failures of an Observer from the requests it hears of: counting is not worth a request, and still
+// less the slots of others, on whose goroutines it may be called.
+type guarded struct {
+	Observer
+	complain func(what string, p any)
+}
+
+func (g guarded) Arrived(route string) {
+	defer g.catch()
+	g.Observer.Arrived(route)
+}
+
+func (g guarded) Finished(r Record) {
+	defer g.catch()
+	g.Observer.Finished(r)
+}
+
+func (g guarded) Waited(tier, class string, d time.Duration) {
+	defer g.catch()
+	g.Observer.Waited(tier, class, d)
+}
+
+func (g guarded) Ignored(header string) {
+	defer g.catch()
+	g.Observer.Ignored(header)
+}
+
+func (g guarded) EnvoyStale(stale bool) {
+	defer g.catch()
+	g.Observer.EnvoyStale(stale)
+}
+
+// catch is deferred.
+func (g guarded) catch() {
+	if p := recover(); p != nil {
+		g.complain("observer failed, the request goes on", p)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/envoy-brownout/brownout/envoy"
 	"github.com/envoy-brownout/brownout/internal/engine"
@@ -32,8 +33,8 @@ type Server struct {
 	tally  tally
 
 	wantHash atomic.Pointer[string] // of the Envoy configuration the policy in force needs
-	// Reasons for which Envoy's configuration is out of date.
-	staleHash, staleAttributes atomic.Bool
+	fit      fit
+	nagged   atomic.Int64 // when an unexpected message was last complained about, in Unix seconds
 }
 
 // New makes a server for a policy.
@@ -45,6 +46,7 @@ func New(s *policy.Snapshot, o Options) *Server {
 	if srv.obs == nil {
 		srv.obs = nobody{}
 	}
+	srv.obs = guarded{srv.obs, srv.complain}
 	srv.alarm.next, srv.alarm.tick = srv.engine.NextWake, srv.engine.Tick
 	srv.setHash(s)
 	return srv
@@ -53,10 +55,18 @@ func New(s *policy.Snapshot, o Options) *Server {
 // Register adds the service to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) { pb.RegisterExternalProcessorServer(r, s) }
 
+// minPing is the shortest time between two pings of an Envoy that is not an attack.
+const minPing = time.Second
+
 // ServerOptions are the gRPC settings the processor needs: no age limit on connections, which would cut long answers,
-// and as many streams per connection as Envoy opens.
+// as many streams per connection as Envoy opens, and pings as often as Envoy sends them.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxConcurrentStreams(math.MaxUint32)}
+	return []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(math.MaxUint32),
+		// Envoy pings a quiet connection every few seconds. grpc-go takes that for abuse by default and cuts the
+		// connection, with every answer on it.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+	}
 }
 
 // Apply makes s the policy of requests that arrive from now on.
@@ -94,7 +104,7 @@ func (s *Server) Process(g pb.ExternalProcessor_ProcessServer) error {
 	st := &stream{srv: s, out: newOutbox(g.Send), verbose: s.log.Enabled(g.Context(), slog.LevelDebug)}
 	defer st.end()
 	a := readAnnounced(g.Context())
-	s.checkHash(a.hash)
+	a.known = s.checkHash(time.Now(), a)
 	for {
 		m, err := g.Recv()
 		if err != nil {
@@ -113,7 +123,7 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 	switch m := m.GetRequest().(type) {
 	case *pb.ProcessingRequest_RequestHeaders:
 		st.req = decodeRequest(m.RequestHeaders)
-		st.req.MaxWait, st.req.RouteTimeout = a.maxWait, a.routeTimeout
+		st.req.MaxWait, st.req.RouteTimeout, st.req.Routes = a.maxWait, a.routeTimeout, a.known
 		st.post(letter{ev: session.RequestHeaders{}})
 	case *pb.ProcessingRequest_RequestBody:
 		st.post(letter{ev: session.Body{Phase: session.RequestBody}})
@@ -123,42 +133,11 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 		st.post(letter{ev: session.Body{Phase: session.ResponseBody}})
 	case *pb.ProcessingRequest_ResponseHeaders:
 		ev, told := decodeAnswer(m.ResponseHeaders, attrs)
-		st.srv.checkAttributes(told)
+		st.srv.checkAttributes(time.Now(), told)
 		st.post(letter{ev: ev})
 	case *pb.ProcessingRequest_ResponseTrailers:
 		st.post(letter{ev: session.ResponseTrailers{}})
 	}
-}
-
-// checkHash tells when the Envoy in front runs another configuration than the policy in force needs. Envoys that
-// announce nothing are not judged.
-func (s *Server) checkHash(hash string) {
-	if hash == "" {
-		return
-	}
-	want := *s.wantHash.Load()
-	if !s.markStale(&s.staleHash, hash != want) {
-		return
-	}
-	s.log.Warn("Envoy runs a configuration that does not fit the policy: render it again with brownout envoy bootstrap",
-		slog.String("announced", hash), slog.String("needed", want))
-}
-
-// checkAttributes tells when Envoy does not say who wrote an answer.
-func (s *Server) checkAttributes(told bool) {
-	if s.markStale(&s.staleAttributes, !told) {
-		s.log.Warn("Envoy does not send response.code_details, so its own answers count as the upstream's: " +
-			"set response_attributes as brownout envoy bootstrap does")
-	}
-}
-
-// markStale sets one of the reasons for which Envoy's configuration is out of date; true when it has become so now.
-func (s *Server) markStale(why *atomic.Bool, stale bool) bool {
-	if why.Load() == stale || why.Swap(stale) == stale {
-		return false
-	}
-	s.obs.EnvoyStale(s.staleHash.Load() || s.staleAttributes.Load())
-	return stale
 }
 
 func record(now time.Time, f session.Finish, class string, arrived time.Time) Record {
@@ -189,4 +168,16 @@ func (s *Server) logRequest(r Record, verbose bool) {
 	log("request", slog.String("route", r.Route), slog.String("outcome", r.Outcome), slog.String("source", r.Source),
 		slog.String("tier", r.Tier), slog.String("reason", r.Shed+r.Degraded), slog.Int("status", r.Status),
 		slog.Duration("took", r.Duration))
+}
+
+// nagEvery is how often unexpected messages are complained about; who sends them decides how many there are.
+const nagEvery = 10 * time.Second
+
+// nag logs a message that has no place where it came, at warn once in a while and at debug otherwise.
+func (s *Server) nag(now time.Time, what string) {
+	log := s.log.Debug
+	if last := s.nagged.Load(); now.Unix()-last >= int64(nagEvery/time.Second) && s.nagged.CompareAndSwap(last, now.Unix()) {
+		log = s.log.Warn
+	}
+	log("unexpected message", slog.String("what", what))
 }

@@ -77,10 +77,8 @@ func (st *stream) post(l letter) {
 		for _, e := range st.effects {
 			st.attempt(now, l.ev, e)
 		}
+		st.sweep(now, l)
 		st.mu.Lock()
-		if _, ok := l.ev.(session.Closed); ok {
-			st.loseLocked()
-		}
 	}
 	st.box = nil
 	st.draining = false
@@ -166,7 +164,7 @@ func (st *stream) perform(now time.Time, e session.Effect) {
 	case session.Finish:
 		st.finish(now, e)
 	case session.ProtocolError:
-		st.srv.log.Warn("unexpected message", slog.String("what", e.What))
+		st.srv.nag(now, e.What)
 	}
 }
 
@@ -280,6 +278,24 @@ func (st *stream) wake() {
 func (st *stream) end() {
 	st.post(letter{ev: session.Closed{}})
 	st.out.close()
+}
+
+// sweep looks after a letter whether something was left lying: a request whose stream has ended without an outcome, and
+// a slot that came when the request was over, because its grant overtook the news that its stream had failed.
+func (st *stream) sweep(now time.Time, l letter) {
+	_, over := l.ev.(session.Closed)
+	if !over && l.ticket == nil {
+		return
+	}
+	st.mu.Lock()
+	if over {
+		st.loseLocked()
+	}
+	over = st.books == closed
+	st.mu.Unlock()
+	if over {
+		st.release(now)
+	}
 }
 
 // loseLocked notes a request that ends without an outcome, which is a bug.

@@ -12,10 +12,11 @@ type tally struct {
 
 // Tally is the state of the books. Arrived = Finished + InFlight + Unaccounted.
 type Tally struct {
-	Arrived, Finished uint64
-	InFlight          int64
+	Arrived  uint64 `json:"arrived"`
+	Finished uint64 `json:"finished"`
+	InFlight int64  `json:"in_flight"`
 	// Unaccounted counts requests whose stream ended without an outcome: always 0, or there is a bug.
-	Unaccounted int64
+	Unaccounted int64 `json:"unaccounted"`
 }
 
 func (t *tally) begin() {

@@ -111,9 +111,10 @@ func methodField() field[rawMatch] {
 	}
 }
 
-// knownMethods are the registered methods worth suggesting; any other token is allowed, with a warning.
+// knownMethods are the registered methods worth suggesting; any other token is allowed, with a warning. CONNECT is
+// left out: Envoy routes none.
 func knownMethods() []string {
-	return []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY"}
+	return []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"}
 }
 
 func (d *decoder) method(n *yaml.Node, m *rawMatch) {

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -214,12 +216,35 @@ func pathLeaf() leaf[string] {
 		read: func(d *decoder, n *yaml.Node) (string, bool) {
 			got, ok := d.text(n, "a path")
 			if !ok || (pathForm.MatchString(got) && len(got) <= maxPath) {
+				if plain, same := plainPath(got); ok && !same {
+					d.errorNode(n, quote(got)+" is no spelling of a path that ever arrives: Envoy makes every path plain before routing",
+						"write "+quote(plain))
+					return "", false
+				}
 				return got, ok
 			}
 			d.errorNode(n, quote(got)+" is not a path", pathHint(got))
 			return "", false
 		},
 	}
+}
+
+// plainPath is path in the one spelling that reaches the matcher (Envoy: normalize_path, merge_slashes,
+// path_with_escaped_slashes_action), and whether path is that already.
+func plainPath(p string) (string, bool) {
+	plain := strings.ReplaceAll(p, `\`, "/")
+	if u, err := url.PathUnescape(plain); err == nil {
+		plain = (&url.URL{Path: u}).EscapedPath()
+	}
+	end := ""
+	if strings.HasSuffix(plain, "/") && plain != "/" {
+		end = "/"
+	}
+	plain = path.Clean(plain) + end
+	if plain == "//" {
+		plain = "/"
+	}
+	return plain, plain == p
 }
 
 func pathHint(got string) string {

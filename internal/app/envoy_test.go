@@ -46,7 +46,7 @@ func TestEnvoyBootstrapLeavesOutWhatIsNone(t *testing.T) {
 	if code != ExitOK {
 		t.Fatalf("exit %d, stderr %q", code, errs)
 	}
-	for _, unwanted := range []string{"\nadmin:", "access_log", "pipe:"} {
+	for _, unwanted := range []string{"\nadmin:", "access_log:", "pipe:"} {
 		if strings.Contains(out, unwanted) {
 			t.Errorf("output has %q", unwanted)
 		}

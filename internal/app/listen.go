@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -48,8 +49,10 @@ func listenTCP(flag, addr string) (net.Listener, error) {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s %s: another process listens there (stop it, or choose another port)", flag, addr)
+	case err != nil && flag == "--listen":
+		return nil, fmt.Errorf("%s %s: %w (want unix:PATH or HOST:PORT)", flag, addr, err)
 	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w (want HOST:PORT, unix:PATH for --listen, or none)", flag, addr, err)
+		return nil, fmt.Errorf("%s %s: %w (want HOST:PORT or none)", flag, addr, err)
 	}
 	return l, nil
 }
@@ -76,7 +79,10 @@ func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
 		}
 	}
 	l, err := net.Listen("unix", path)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EINVAL):
+		return nil, fmt.Errorf("--listen unix:%s: the path is too long for a socket: %d bytes (choose one below 104)", path, len(path))
+	case err != nil:
 		return nil, fmt.Errorf("--listen unix:%s: %w", path, err)
 	}
 	if err := os.Chmod(path, mode); err != nil {
@@ -98,18 +104,29 @@ func ownDirectory(dir string, mode os.FileMode) error {
 	if err := os.Mkdir(dir, enter); err == nil {
 		return os.Chmod(dir, enter) // whatever the umask
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("make the socket's directory: %w", err)
+	for _, look := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} { // a link, then what it points to
+		info, err := look(dir)
+		if err != nil {
+			return fmt.Errorf("make the socket's directory: %w", err)
+		}
+		if err := trusted(dir, info); err != nil {
+			return err
+		}
 	}
-	if !info.IsDir() {
-		return fmt.Errorf("make the socket's directory: %s is not a directory (choose another --listen path)", dir)
-	}
+	return nil
+}
+
+// trusted says whether only we and root decide what lies in dir, or where it points if it is a link.
+func trusted(dir string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if ok && st.Uid != 0 && int(st.Uid) != os.Getuid() {
+	switch {
+	case ok && st.Uid != 0 && int(st.Uid) != os.Getuid():
 		return fmt.Errorf("directory %s belongs to another user (uid %d): choose another --listen path", dir, st.Uid)
-	}
-	if info.Mode().Perm()&0o022 != 0 && info.Mode()&os.ModeSticky == 0 {
+	case info.Mode()&fs.ModeSymlink != 0:
+		return nil
+	case !info.IsDir():
+		return fmt.Errorf("make the socket's directory: %s is not a directory (choose another --listen path)", dir)
+	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
 		return fmt.Errorf("directory %s can be written by others (mode %04o): chmod go-w it, or choose another --listen path", dir, info.Mode().Perm())
 	}
 	return nil
@@ -117,6 +134,9 @@ func ownDirectory(dir string, mode os.FileMode) error {
 
 // credentials are mutual TLS for a TCP listener. In clear only on a unix socket or by --insecure.
 func (c *serveCmd) credentials() ([]grpc.ServerOption, error) {
+	if c.Listen == off {
+		return nil, errors.New("--listen none: Envoy has to reach the processor (want unix:PATH or HOST:PORT)")
+	}
 	given := c.TLSCert != "" || c.TLSKey != "" || c.TLSCA != ""
 	if strings.HasPrefix(c.Listen, "unix:") {
 		if given {

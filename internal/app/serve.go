@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -33,28 +34,46 @@ const serviceName = "envoy.service.ext_proc.v3.ExternalProcessor"
 // answers get out.
 const shedBefore = time.Second
 
+const (
+	// idleEnough is how long nothing may have happened before a draining process ends early.
+	idleEnough = 500 * time.Millisecond
+	// lastWords is the least time refusals have to get out, whatever the grace period.
+	lastWords = 200 * time.Millisecond
+)
+
+// Bounds of the HTTP listeners: whoever can reach them must not use up the file descriptors Envoy needs.
+const (
+	maxHTTPConns  = 256
+	httpReadTime  = 10 * time.Second
+	httpIdleTime  = 30 * time.Second
+	httpWriteTime = 2 * time.Minute // a CPU profile takes 30 s by default
+)
+
 type serveCmd struct {
 	Policy     string        `required:"" placeholder:"FILE" help:"Policy file; changes are applied while running."`
 	Listen     string        `default:"unix:/tmp/brownout/extproc.sock" placeholder:"ADDR" help:"Where Envoy reaches the processor: unix:PATH or HOST:PORT (${default})."`
 	HTTP       string        `name:"http" default:":9464" placeholder:"ADDR" help:"Where /metrics, /healthz and /readyz are served; none turns it off (${default})."`
 	Admin      string        `default:"127.0.0.1:9465" placeholder:"ADDR" help:"Where /debug/state, /debug/reset and /debug/pprof are served; none turns it off (${default})."`
 	SocketMode string        `default:"0600" placeholder:"MODE" help:"Mode of a unix socket, octal; 0660 or 0666 for an Envoy under another user (${default})."`
-	Grace      time.Duration `default:"30s" help:"Time for running and queued requests after SIGTERM (${default})."`
-	TLSCert    string        `name:"tls-cert" placeholder:"FILE" help:"Certificate for a TCP listener (PEM)."`
-	TLSKey     string        `name:"tls-key" placeholder:"FILE" help:"Its private key (PEM)."`
-	TLSCA      string        `name:"tls-client-ca" placeholder:"FILE" help:"Authorities that sign the certificates of Envoys (PEM)."`
-	Insecure   bool          `help:"Listen on TCP without TLS."`
+	Grace      time.Duration `default:"30s" help:"How long running and queued requests may take after SIGTERM (${default})."`
+	TLSCert    string        `name:"tls-cert" placeholder:"FILE" help:"Certificate for a TCP --listen (PEM); goes with the next two."`
+	TLSKey     string        `name:"tls-key" placeholder:"FILE" help:"The certificate's private key (PEM)."`
+	TLSCA      string        `name:"tls-client-ca" placeholder:"FILE" help:"Authorities (PEM) that have signed the certificates of the Envoys to let in."`
+	Insecure   bool          `help:"Listen on TCP without TLS: anybody who can connect can take slots."`
 	LogLevel   slog.Level    `default:"info" help:"debug, info, warn or error (${default}); debug logs every request."`
 	LogFormat  string        `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
 
 // Help teaches what the flags leave open.
 func (*serveCmd) Help() string {
-	return `Serve attaches to an Envoy whose configuration "brownout envoy bootstrap" renders from the same policy.
+	return `Envoy asks this process about every request. "brownout envoy bootstrap" renders the configuration Envoy needs for it from
+the same policy.
 
-On SIGTERM or Ctrl-C the process stops being ready and takes no new connections. Queued requests are served as usual
-until one second before --grace ends; what still waits then is refused with 503 shutting_down. Running answers have
-until --grace. Exit codes: 0 ended cleanly, 1 a run-time failure, 2 a bad flag or policy.`
+On SIGTERM or Ctrl-C the process is no longer ready, but serves on: what runs, what waits and what still comes. It ends
+when nothing has happened for half a second. One second before --grace has passed, what still waits is refused with
+503 shutting_down; answers in progress have the whole of --grace.
+
+Exit codes: 0 ended cleanly, 1 a run-time failure, 2 a bad flag or policy.`
 }
 
 // Run serves until ctx ends.
@@ -203,9 +222,9 @@ func serveHTTP(g *errgroup.Group, l net.Listener, h http.Handler) *http.Server {
 	if l == nil {
 		return nil
 	}
-	w := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	w := &http.Server{Handler: h, ReadTimeout: httpReadTime, IdleTimeout: httpIdleTime, WriteTimeout: httpWriteTime}
 	g.Go(func() error {
-		if err := w.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := w.Serve(netutil.LimitListener(l, maxHTTPConns)); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
@@ -213,15 +232,40 @@ func serveHTTP(g *errgroup.Group, l net.Listener, h http.Handler) *http.Server {
 	return w
 }
 
-// drain lets running and queued requests end: GOAWAY at once, refusals shortly before the end, then the end.
+// drain serves on, no longer ready, until nothing has been in flight for a while or the grace period is almost over.
+// What waits then is refused, and answers in progress have what is left of the period.
 func (s *server) drain() {
 	s.setReady(false)
 	s.log.Info("draining", slog.Duration("grace", s.cmd.Grace), slog.Int64("in_flight", s.proc.Tally().InFlight))
-	shed := time.AfterFunc(max(0, s.cmd.Grace-shedBefore), s.proc.Shed)
-	stop := time.AfterFunc(s.cmd.Grace, s.grpc.Stop)
-	s.grpc.GracefulStop() // returns when every stream has ended, or stop has cut them
-	stop.Stop()
-	shed.Stop()
+	stop := time.AfterFunc(max(s.cmd.Grace, lastWords), s.grpc.Stop)
+	defer stop.Stop()
+	if !s.awaitIdle(s.cmd.Grace - shedBefore) {
+		s.proc.Shed()
+	}
+	s.grpc.GracefulStop() // GOAWAY; returns when every stream has ended, or stop has cut them
+}
+
+// awaitIdle waits until nothing has been in flight and nothing has arrived for idleEnough; false when that takes longer
+// than limit.
+func (s *server) awaitIdle(limit time.Duration) bool {
+	end := time.NewTimer(max(0, limit))
+	defer end.Stop()
+	look := time.NewTicker(idleEnough / 10)
+	defer look.Stop()
+	quietSince, arrived := time.Now(), s.proc.Tally().Arrived
+	for {
+		t := s.proc.Tally()
+		if now := time.Now(); t.InFlight > 0 || t.Arrived != arrived {
+			quietSince, arrived = now, t.Arrived
+		} else if now.Sub(quietSince) >= idleEnough {
+			return true
+		}
+		select {
+		case <-end.C:
+			return false
+		case <-look.C:
+		}
+	}
 }
 
 func (s *server) setReady(on bool) {

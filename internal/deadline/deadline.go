@@ -90,7 +90,7 @@ func (b Bounds) Resolve(now time.Time, l Limits) Deadline {
 }
 
 // Expired says whether the time was gone on arrival.
-func (d Deadline) Expired() bool { return d.Budget <= 0 }
+func (d Deadline) Expired() bool { return d.TooLate(d.Arrival) }
 
 // KillAt is when a request without response headers ends: the nearest deadline less the reserve.
 func (d Deadline) KillAt() time.Time { return d.First.Add(-d.Reserve) }
@@ -106,6 +106,12 @@ func (d Deadline) EndAt(stream bool) time.Time {
 	}
 	return d.Whole.Add(-d.Reserve)
 }
+
+// CoversWhole says whether KillAt bounds the whole answer, streams too, and not only a stream's first content.
+func (d Deadline) CoversWhole() bool { return !d.Whole.IsZero() && !d.Whole.After(d.First) }
+
+// TooLate says whether less than a millisecond is left until KillAt: nothing can be forwarded that would be true.
+func (d Deadline) TooLate(now time.Time) bool { return d.KillAt().Sub(now) < time.Millisecond }
 
 // RemainingMillis is what is left until KillAt in whole milliseconds, at least 1: what is sent upstream.
 func (d Deadline) RemainingMillis(now time.Time) int64 {

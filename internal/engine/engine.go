@@ -83,7 +83,29 @@ func (e *Engine) Offer(now time.Time, r Request, deliver func(Verdict)) (Verdict
 	}
 	wk := &Waiting{c: c, route: rt, last: lastRung(rt, c.policy, w.degrade), base: v, deliver: deliver}
 	wk.plan(w, d, r.MaxWait)
+	wk.unknown = unknownRungs(rt, c.policy, wk.last, r.Routes)
 	return wk.walk(now, 0)
+}
+
+// unknownRungs are the rungs up to last whose tier Envoy has no route for: after a reload its configuration may be behind
+// the policy. If that is all of them none is left out: Envoy then sends the request to its own best tier.
+func unknownRungs(rt *policy.Route, s *policy.Snapshot, last int, known map[string]bool) map[int]bool {
+	if known == nil {
+		return nil
+	}
+	var out map[int]bool
+	for i, rung := range rt.Ladder[:last+1] {
+		if !known[rt.Name+"/"+s.Tiers[rung.Tier].Name] {
+			if out == nil {
+				out = make(map[int]bool)
+			}
+			out[i] = true
+		}
+	}
+	if len(out) == last+1 {
+		return nil
+	}
+	return out
 }
 
 // lastRung is the lowest rung the caller accepts.

@@ -339,3 +339,24 @@ routes: [{name: chat, match: {path: {prefix: /v1}}, ladder: [new]}]
 	r.Close(at(5), outcome.ShedShuttingDown)
 	expect(t, "a waiter that a better tier had refused before", r.got("3"), "shed shutting_down small 503")
 }
+
+func TestRungsEnvoyHasNoRouteForAreLeftOut(t *testing.T) {
+	r := newRig(t, twoTiers)
+	req := request()
+	req.Routes = map[string]bool{"chat/small": true, "batch/small": true}
+	v, _ := r.offer("1", 0, req)
+	expect(t, "full is unknown to Envoy", v, "admitted small ")
+	req.Routes = map[string]bool{"other/x": true}
+	v, _ = r.offer("2", 0, req)
+	expect(t, "nothing is known: Envoy decides, the limiter still counts", v, "admitted full ")
+}
+
+func TestABudgetOfLessThanAMillisecondIsGone(t *testing.T) {
+	r := newRig(t, twoTiers)
+	for _, h := range [][]string{{"x-budget-ms", "1"}, {headerGRPCTimeout, "1n"}, {headerGRPCTimeout, "999u"}} {
+		v, _ := r.offer("x", 0, request(h...))
+		expect(t, h[1], v, "shed deadline_expired  503")
+	}
+	v, _ := r.offer("y", 0, request("x-budget-ms", "2"))
+	expect(t, "2 ms", v, "admitted full ")
+}

@@ -28,6 +28,8 @@ type Request struct {
 	Headers      []outcome.Header
 	// MaxWait bounds the time in queues, as Envoy announced it; 0: unbounded.
 	MaxWait time.Duration
+	// Routes are the ROUTE/TIER pairs Envoy's configuration can send a request to; nil: all of the policy's.
+	Routes map[string]bool
 	// RouteTimeout is the timeout of Envoy's route, as announced; 0: none.
 	RouteTimeout time.Duration
 }
@@ -43,7 +45,12 @@ type wishes struct {
 	ignored  []string // names of headers whose value was no use
 }
 
-func (w *wishes) ignore(name string) { w.ignored = append(w.ignored, name) }
+// ignoreIf notes a header line that held a value of no use; one line counts once, however long its list.
+func (w *wishes) ignoreIf(useless bool, name string) {
+	if useless {
+		w.ignored = append(w.ignored, name)
+	}
+}
 
 // readWishes reads every header once. Unknown values are ignored and noted; they never fail a request.
 func readWishes(r *Request, rt *policy.Route, s *policy.Snapshot) wishes {
@@ -93,49 +100,53 @@ func (w *wishes) addBounds(h outcome.Header, parse func(string) (time.Duration, 
 			bad = true
 		}
 	}
-	if bad {
-		w.ignore(h.Name)
-	}
+	w.ignoreIf(bad, h.Name)
 }
 
 // readPriority takes the highest of several known values.
 func (w *wishes) readPriority(h outcome.Header, s *policy.Snapshot, trusted bool) {
+	useless := false
 	for v := range valuesOf(h.Value) {
 		p, ok := s.Priority.Values[v]
 		switch {
 		case !ok || !trusted:
-			w.ignore(h.Name)
+			useless = true
 		case w.class == ClassDefault || p > w.priority:
 			w.priority, w.class = p, v
 		}
 	}
+	w.ignoreIf(useless, h.Name)
 }
 
 func (w *wishes) readDegrade(h outcome.Header, rt *policy.Route, s *policy.Snapshot) {
+	useless := false
 	for v := range valuesOf(h.Value) {
 		known := v == degradeNever
 		for _, rung := range rt.Ladder {
 			known = known || s.Tiers[rung.Tier].Name == v
 		}
 		if !known || (w.degrade != "" && w.degrade != v) {
-			w.ignore(h.Name)
+			useless = true
 			continue
 		}
 		w.degrade = v
 	}
+	w.ignoreIf(useless, h.Name)
 }
 
 func (w *wishes) readMaxQueue(h outcome.Header) {
+	useless := false
 	for v := range valuesOf(h.Value) {
 		d, ok := deadline.ParseMillis(v)
 		if !ok || d < 0 {
-			w.ignore(h.Name)
+			useless = true
 			continue
 		}
 		if !w.hasQueue || d < w.maxQueue {
 			w.maxQueue, w.hasQueue = d, true
 		}
 	}
+	w.ignoreIf(useless, h.Name)
 }
 
 func valuesOf(s string) func(func(string) bool) {

@@ -14,7 +14,8 @@ import (
 type Waiting struct {
 	c       *compiled
 	route   *policy.Route
-	last    int // lowest accepted rung
+	last    int          // lowest accepted rung
+	unknown map[int]bool // rungs whose tier Envoy has no route for: they cannot be reached
 	want    limit.Want
 	onGive  outcome.Shed // what giving up means for this request
 	deliver func(Verdict)
@@ -44,6 +45,9 @@ func (w *Waiting) plan(ws wishes, d deadline.Deadline, maxWait time.Duration) {
 // walk offers the request to the tiers from rung on, until one does not refuse it.
 func (w *Waiting) walk(now time.Time, rung int) (Verdict, *Waiting) {
 	for ; rung <= w.last; rung++ {
+		if w.unknown[rung] {
+			continue
+		}
 		if !w.enter(rung) {
 			return w.settled(), nil
 		}

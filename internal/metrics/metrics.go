@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,8 +35,11 @@ type Metrics struct {
 	lastReload, stale                                               prometheus.Gauge
 }
 
-// New registers everything with reg; live is read at each scrape.
+// New registers everything with reg; live is read at each scrape. It fails when reg has these metrics already.
 func New(reg prometheus.Registerer, version string, live func() Live) (*Metrics, error) {
+	if err := reg.Register(newCollector(live)); err != nil { // first, since promauto would panic
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	f := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: "brownout_" + name, Help: help}, labels)
@@ -62,7 +66,7 @@ func New(reg prometheus.Registerer, version string, live func() Live) (*Metrics,
 	for _, result := range []string{"success", "error"} {
 		m.reloads.WithLabelValues(result)
 	}
-	return m, reg.Register(newCollector(live))
+	return m, nil
 }
 
 // Arrived counts an arrival.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,23 +10,27 @@ import (
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
+// plantedInAnswers are names of ours that mean something between brownout and Envoy; an upstream has no use for them.
+var plantedInAnswers = []string{"x-brownout-seal", "x-brownout-inner"}
+
 // label is the honest mark on an answer of somebody else: which tier gave it, whether it is less than was asked for,
 // and who wrote it. Ours overwrite what the upstream may have sent under the same names, except that an upstream
 // that calls its own answer degraded is believed.
 func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
-	var c ContinueAnswer
+	c := ContinueAnswer{Remove: slices.Clone(plantedInAnswers)}
 	set := func(name, value string) { c.Set = append(c.Set, outcome.Header{Name: name, Value: value}) }
 	set(outcome.HeaderSource, s.fin.Source.String())
 	switch {
 	case ev.FromEnvoy:
 		c.Remove = append(c.Remove, outcome.HeaderTier, outcome.HeaderDegradedReason)
 		set(outcome.HeaderDegraded, "false")
-	case s.fin.Degraded != outcome.DegradedNone:
+	case s.reason != outcome.DegradedNone:
 		set(outcome.HeaderTier, s.fin.Tier)
 		set(outcome.HeaderDegraded, "true")
-		set(outcome.HeaderDegradedReason, s.fin.Degraded.String())
+		set(outcome.HeaderDegradedReason, s.reason.String())
 	case ev.Degraded:
 		set(outcome.HeaderTier, s.fin.Tier)
+		set(outcome.HeaderDegraded, "true")
 	default:
 		set(outcome.HeaderTier, s.fin.Tier)
 		set(outcome.HeaderDegraded, "false")
@@ -36,7 +41,7 @@ func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
 	}
 	if ev.Status == 429 || ev.Status >= 500 {
 		if tooLong(now, ev.RetryAfter) {
-			c.Remove = append(c.Remove, outcome.HeaderRetryAfter)
+			c.Remove = append(c.Remove, outcome.HeaderRetryAfter, outcome.HeaderRetryAfterMs)
 			set(outcome.HeaderShouldRetry, "false")
 		}
 	}

@@ -29,8 +29,9 @@ func (s state) String() string { return stateNames[s] }
 type Session struct {
 	state    state
 	extended bool
-	held     bool // a slot is held
-	passing  bool // ended, and what follows goes on untouched
+	held     bool             // a slot is held
+	passing  bool             // ended, and what follows goes on untouched
+	reason   outcome.Degraded // why a lower tier runs it
 	deadline deadline.Deadline
 	wake     time.Time // zero: none
 	fin      Finish    // filled as facts arrive
@@ -113,13 +114,18 @@ func (s *Session) onParked(dst []Effect, now time.Time, ev Parked) []Effect {
 }
 
 func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect {
-	s.state, s.held, s.deadline = admitted, true, ev.Deadline
-	s.fin.Route, s.fin.Tier, s.fin.Degraded, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, now
+	s.held = true
+	if ev.Deadline.TooLate(now) { // the slot came when there was no time left to use it: nothing has gone upstream
+		refused := Refused{Route: ev.Route, Reason: outcome.ShedDeadlineExpired, Tier: ev.Tier, Status: 503, RetryAfter: time.Second}
+		return s.onRefused(append(dst, ReleaseSlot{}), refused)
+	}
+	s.state, s.deadline = admitted, ev.Deadline
+	s.fin.Route, s.fin.Tier, s.reason, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, now
 	s.wake = ev.Deadline.KillAt()
 	return append(dst, Continue{
 		Tier:            ev.Tier,
 		RemainingMillis: ev.Deadline.RemainingMillis(now),
-		CoversWhole:     !ev.Deadline.Whole.IsZero(),
+		CoversWhole:     ev.Deadline.CoversWhole(),
 	})
 }
 
@@ -131,17 +137,21 @@ func (s *Session) onRefused(dst []Effect, ev Refused) []Effect {
 }
 
 func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Effect {
+	if s.state == start { // Envoy answers a request it could not read: there is nothing to decide
+		s.state, s.passing = ended, true
+		return append(dst, ContinueAnswer{})
+	}
 	if s.state != admitted {
 		return s.impossible(append(dst, ContinueAnswer{}), "response headers")
 	}
 	s.state = answered
 	s.fin.Status, s.fin.HeadersAt, s.fin.Source = ev.Status, now, outcome.SourceUpstream
 	if ev.FromEnvoy {
-		s.fin.Source, s.fin.Degraded = outcome.SourceEnvoy, outcome.DegradedNone
+		s.fin.Source = outcome.SourceEnvoy
 	}
 	s.verdict = outcome.ByStatus(ev.Status, ev.FromEnvoy, ev.Details)
-	if s.verdict == outcome.OK && (s.fin.Degraded != outcome.DegradedNone || ev.Degraded) {
-		s.verdict = outcome.DegradedOK
+	if s.verdict == outcome.OK && (s.reason != outcome.DegradedNone || ev.Degraded) {
+		s.verdict, s.fin.Degraded = outcome.DegradedOK, s.reason // an error of a lower tier is no degraded answer
 	}
 	s.wake = s.deadline.EndAt(isStream(ev.ContentType))
 	dst = append(dst, s.label(now, ev))
@@ -161,7 +171,7 @@ func (s *Session) onWake(dst []Effect, now time.Time) []Effect {
 	switch s.state {
 	case admitted:
 		r := outcome.DeadlineReply(outcome.DegradedDeadline)
-		s.fin.Source, s.fin.Status, s.fin.Degraded = r.Source, r.Status, outcome.DegradedNone
+		s.fin.Source, s.fin.Status = r.Source, r.Status
 		return s.finish(append(dst, Reply{r}), outcome.Deadline)
 	case answered:
 		s.verdict = outcome.First(s.verdict, outcome.Deadline)

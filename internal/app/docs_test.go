@@ -1,0 +1,132 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/envoy-brownout/brownout/policy"
+)
+
+// docs are the pages for people.
+func docs(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("docs: %v, %v", files, err)
+	}
+	return append(files, "../../README.md")
+}
+
+// codeBlocks are the fenced blocks of a page whose language is lang.
+func codeBlocks(t *testing.T, file, lang string) (blocks []string) {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var block []string
+	in, wanted := false, false
+	for line := range strings.Lines(string(src)) {
+		switch {
+		case !strings.HasPrefix(line, "```"):
+			block = append(block, line)
+			continue
+		case !in:
+			wanted = strings.TrimSpace(strings.TrimPrefix(line, "```")) == lang
+		case wanted:
+			blocks = append(blocks, strings.Join(block, ""))
+		}
+		in, block = !in, nil
+	}
+	return blocks
+}
+
+// shellEnd is where a command's arguments end: a redirection, a pipe, a comment, the background.
+var shellEnd = regexp.MustCompile(` *[>|#&].*`)
+
+func TestEveryCommandInTheDocsParses(t *testing.T) {
+	n := 0
+	for _, file := range docs(t) {
+		for _, block := range append(codeBlocks(t, file, "sh"), codeBlocks(t, file, "")...) {
+			for line := range strings.SplitSeq(strings.ReplaceAll(block, "\\\n", " "), "\n") {
+				line, ok := strings.CutPrefix(strings.TrimPrefix(line, "$ "), "brownout ")
+				if !ok {
+					continue
+				}
+				n++
+				var c cli
+				parser, err := kong.New(&c, kong.Exit(func(int) {}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := parser.Parse(strings.Fields(shellEnd.ReplaceAllString(line, ""))); err != nil {
+					t.Errorf("%s: brownout %s: %v", filepath.Base(file), line, err)
+				}
+			}
+		}
+	}
+	if n < 6 {
+		t.Errorf("only %d commands found in the docs", n)
+	}
+}
+
+func TestTheReadmesPolicyIsTheMinimalExample(t *testing.T) {
+	blocks := codeBlocks(t, "../../README.md", "yaml")
+	if len(blocks) != 1 {
+		t.Fatalf("%d policies in the README, want 1", len(blocks))
+	}
+	src, err := os.ReadFile("../../examples/policies/minimal.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var example strings.Builder
+	for line := range strings.Lines(string(src)) {
+		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "#") {
+			example.WriteString(line)
+		}
+	}
+	if diff := cmp.Diff(example.String(), blocks[0]); diff != "" {
+		t.Errorf("the example without comments and the README (-example +README):\n%s", diff)
+	}
+	if _, problems := policy.Parse("README.md", []byte(blocks[0])); len(problems) > 0 {
+		t.Error(problems)
+	}
+}
+
+func TestTheReadmeNamesEveryEnvoyVersionTested(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pins, err := os.ReadFile("../../scripts/envoy-versions.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\d+\.\d+\.\d+`).FindAllString(string(pins), -1) {
+		if !strings.Contains(string(readme), m) {
+			t.Errorf("the README does not name Envoy %s", m)
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+
+func TestEveryLinkInTheDocsLeadsSomewhere(t *testing.T) {
+	for _, file := range docs(t) {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(src), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
+				t.Errorf("%s: %v", filepath.Base(file), err)
+			}
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package metrics
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/envoy-brownout/brownout/internal/outcome"
+)
+
+// The generated part of docs/metrics.md stands between these lines; the rest is written by hand.
+const (
+	docsPath       = "../../docs/metrics.md"
+	rulesPath      = "../../deploy/prometheus/brownout.rules.yaml"
+	generatedBegin = "<!-- begin generated: go test ./internal/metrics -update -->\n"
+	generatedEnd   = "<!-- end generated -->\n"
+)
+
+func TestReferenceInDocsIsCurrent(t *testing.T) {
+	page, err := os.ReadFile(docsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(page), generatedBegin)
+	_, after, ok2 := strings.Cut(rest, generatedEnd)
+	if !ok || !ok2 {
+		t.Fatalf("%s lacks the lines %q and %q", docsPath, generatedBegin, generatedEnd)
+	}
+	golden(t, docsPath, before+generatedBegin+reference(t)+generatedEnd+after)
+}
+
+// reference renders what there is to know of each metric, and the alerting rules.
+func reference(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString("\n## Metrics\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	fs := families(t)
+	for _, f := range fs {
+		names := labels(f)
+		for i, name := range names {
+			names[i] = "`" + name + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), typeOf(f), strings.Join(names, ", "), meaning(f))
+	}
+	b.WriteString("\n## Labels\n\n| label | of | values |\n|---|---|---|\n")
+	for _, l := range labelDocs() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", l.name, l.of, l.values)
+	}
+	b.WriteString("\n## Outcomes\n\n| outcome | meaning |\n|---|---|\n")
+	for _, o := range outcome.Outcomes() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", o, outcomeMeanings[o])
+	}
+	rules, err := os.ReadFile(rulesPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.WriteString("\n## Alerts\n\nReady to load: [`deploy/prometheus/brownout.rules.yaml`](../deploy/prometheus/brownout.rules.yaml).\n\n```yaml\n")
+	return b.String() + string(rules) + "```\n"
+}
+
+func meaning(f *dto.MetricFamily) string {
+	if bounds := buckets(f); bounds != "" {
+		return f.GetHelp() + " Buckets: " + bounds + "."
+	}
+	return f.GetHelp()
+}
+
+type labelDoc struct{ name, of, values string }
+
+// labelDocs says what values each label can have; those from closed sets come from the sets.
+func labelDocs() []labelDoc {
+	return []labelDoc{
+		{"class", "queue_wait", "a value of the policy's `priority.map`, or `default`"},
+		{"header", "ignored_headers", "the policy's budget and priority headers, " + code("grpc-timeout", "x-deadline-remaining-ms",
+			"x-degrade", "x-envoy-expected-rq-timeout-ms", "x-max-queue-ms")},
+		{"outcome", "requests, upstream", "see below"},
+		{"reason", "sheds", list(outcome.Sheds())},
+		{"reason", "degraded", list(outcome.AllDegraded())},
+		{"result", "config_reloads", code("success", "error")},
+		{"route", "arrivals, requests", "a route of the policy, or `none`: no route matched"},
+		{"tier", "all with it", "a tier of the policy; of sheds also `none`: before any tier was asked"},
+		{"version", "build_info", "of the binary"},
+	}
+}
+
+func list[T fmt.Stringer](values []T) string {
+	names := make([]string, len(values))
+	for i, v := range values {
+		names[i] = v.String()
+	}
+	return code(names...)
+}
+
+func code(names ...string) string { return "`" + strings.Join(names, "`, `") + "`" }
+
+// outcomeMeanings says to operators what the outcomes are.
+var outcomeMeanings = map[outcome.Outcome]string{
+	outcome.ClientAborted: "The caller left before the answer's headers.",
+	outcome.ShedOutcome:   "Refused by brownout; `brownout_sheds_total` says why.",
+	outcome.Deadline:      "The deadline passed: 504 when no headers were out, otherwise only counted.",
+	outcome.Evicted:       "Accepted by the upstream, then thrown out. Not yet recognized.",
+	outcome.Truncated:     "The answer ended without its end. Not yet recognized.",
+	outcome.Stalled:       "The stream fell silent. Not yet recognized.",
+	outcome.Quota:         "The caller's or the account's quota is spent. Not yet recognized: counts as `throttled`.",
+	outcome.Throttled:     "The upstream answered 429.",
+	outcome.Overloaded:    "The upstream answered 503 or 529, or a circuit breaker of Envoy's did.",
+	outcome.UpstreamError: "The upstream answered another 5xx, or could not be reached.",
+	outcome.BadRequest:    "The upstream, or Envoy, answered another 4xx.",
+	outcome.Empty:         "200 with nothing inside. Not yet recognized.",
+	outcome.Refusal:       "The model declined; an answer. Not yet recognized.",
+	outcome.Capped:        "Ended at a length limit; an answer. Not yet recognized.",
+	outcome.Replayed:      "Answered from the store. Not yet available.",
+	outcome.DegradedOK:    "A lower tier answered well, or the upstream calls its own answer degraded.",
+	outcome.OK:            "The first tier answered well.",
+	outcome.Unmatched:     "No route matched: passed untouched.",
+}
+
+func TestEveryOutcomeHasAMeaning(t *testing.T) {
+	for _, o := range outcome.Outcomes() {
+		if outcomeMeanings[o] == "" {
+			t.Errorf("outcome %s has no meaning in the docs", o)
+		}
+	}
+}
+
+func TestEveryLabelIsDocumented(t *testing.T) {
+	var documented, used []string
+	for _, l := range labelDocs() {
+		documented = append(documented, l.name)
+	}
+	for _, f := range families(t) {
+		for _, name := range labels(f) {
+			used = append(used, name)
+			if !slices.Contains(documented, name) {
+				t.Errorf("label %s of %s is not documented", name, f.GetName())
+			}
+		}
+	}
+	for _, name := range documented {
+		if !slices.Contains(used, name) {
+			t.Errorf("label %s is documented, but no metric has it", name)
+		}
+	}
+}
