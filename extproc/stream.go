@@ -216,7 +216,8 @@ func (st *stream) observeWaits(v engine.Verdict) {
 func verdictLetter(v engine.Verdict) letter {
 	switch v.Kind {
 	case engine.Admitted:
-		return letter{session.Admitted{Route: v.Route, Tier: v.Tier, Reason: v.Reason, Deadline: v.Deadline}, v.Ticket}
+		return letter{session.Admitted{Route: v.Route, Tier: v.Tier, Reason: v.Reason, Deadline: v.Deadline,
+			ExpiredStatus: v.ShedStatus}, v.Ticket}
 	case engine.Shed:
 		return letter{ev: session.Refused{Route: v.Route, Reason: v.Shed, Tier: v.ShedTier, Status: v.ShedStatus, RetryAfter: v.RetryAfter}}
 	}

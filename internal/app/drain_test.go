@@ -149,7 +149,7 @@ func TestWithoutAGracePeriodTheEndIsAtOnce(t *testing.T) {
 
 // Envoy may have a request on its way when it is told that the connection will end (GOAWAY). It is still served.
 func TestALateArrivalOnAConnectionThatEndsIsServed(t *testing.T) {
-	s := startServe(t, narrow)
+	s := startServe(t, narrow, "--grace", "15s")
 	c := rawDial(t, strings.TrimPrefix(s.listen, "unix:"))
 	c.request(1)
 	if got := c.until(1); got.GetRequestHeaders() == nil {
@@ -243,6 +243,20 @@ func (c *rawConn) until(stream uint32) *pb.ProcessingResponse {
 			if f.StreamID == stream || stream == 0 {
 				return m
 			}
+		}
+	}
+}
+
+func TestAServerThatIsStoppedWhileItStartsEndsCleanly(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	path, dir := policyFile(t, narrow), shortDir(t)
+	for range 20 {
+		var errs bytes.Buffer
+		code := Main(ctx, []string{"serve", "--policy", path, "--listen", "unix:" + dir + "/s", "--http", "127.0.0.1:0", "--admin", "none", "--grace", "0s"},
+			Stdio{In: strings.NewReader(""), Out: &errs, Err: &errs})
+		if code != ExitOK {
+			t.Fatalf("exit %d:\n%s", code, errs.String())
 		}
 	}
 }

@@ -200,7 +200,12 @@ func (s *server) run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	web := []*http.Server{serveHTTP(g, s.sockets.http, s.public), serveHTTP(g, s.sockets.admin, s.private)}
 	g.Go(func() error { return s.watcher.Run(gctx) })
-	g.Go(func() error { return s.grpc.Serve(s.sockets.grpc) })
+	g.Go(func() error {
+		if err := s.grpc.Serve(s.sockets.grpc); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
+			return err
+		}
+		return nil
+	})
 	s.setReady(true)
 	s.log.Info("serving", slog.String("version", version()), slog.String("policy", s.proc.Policy().Hash),
 		slog.String("listen", address(s.sockets.grpc)), slog.String("http", address(s.sockets.http)), slog.String("admin", address(s.sockets.admin)))

@@ -104,7 +104,8 @@ func startServe(t *testing.T, policy string, args ...string) *serving {
 
 func startServeAt(t *testing.T, policy string, args ...string) *serving {
 	t.Helper()
-	all := []string{"serve", "--policy", policy, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json"}
+	all := []string{"serve", "--policy", policy, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json",
+		"--grace", "0s"} // tests of the end give one
 	if !strings.Contains(strings.Join(args, " "), "--listen") {
 		all = append(all, "--listen", "unix:"+filepath.Join(shortDir(t), "s"))
 	}

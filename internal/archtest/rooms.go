@@ -25,6 +25,7 @@ type room struct {
 var rooms = map[string]room{
 	// Words, time arithmetic and the policy file.
 	"internal/outcome":  {level: 0, pure: true},
+	"internal/frame":    {level: 0, pure: true},
 	"internal/deadline": {level: 0, pure: true},
 	"policy":            {level: 0, pure: true},
 

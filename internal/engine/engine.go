@@ -122,12 +122,16 @@ func lastRung(rt *policy.Route, s *policy.Snapshot, degrade string) int {
 }
 
 func refuse(v Verdict, rt *policy.Route, reason outcome.Shed, tier string) Verdict {
-	v.Kind, v.Shed, v.ShedTier, v.ShedStatus = Shed, reason, tier, 503
-	if status, ok := rt.ShedStatus[reason.String()]; ok {
-		v.ShedStatus = status
-	}
+	v.Kind, v.Shed, v.ShedTier, v.ShedStatus = Shed, reason, tier, shedStatus(rt, reason)
 	v.RetryAfter = minRetry + rand.N(maxRetry-minRetry+1)
 	return v
+}
+
+func shedStatus(rt *policy.Route, reason outcome.Shed) int {
+	if status, ok := rt.ShedStatus[reason.String()]; ok {
+		return status
+	}
+	return 503
 }
 
 // NextWake is when Tick has work next, or false.

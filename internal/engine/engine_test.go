@@ -345,7 +345,7 @@ func TestRungsEnvoyHasNoRouteForAreLeftOut(t *testing.T) {
 	req := request()
 	req.Routes = map[string]bool{"chat/small": true, "batch/small": true}
 	v, _ := r.offer("1", 0, req)
-	expect(t, "full is unknown to Envoy", v, "admitted small ")
+	expect(t, "full is unknown to Envoy", v, "admitted small upstream_error")
 	req.Routes = map[string]bool{"other/x": true}
 	v, _ = r.offer("2", 0, req)
 	expect(t, "nothing is known: Envoy decides, the limiter still counts", v, "admitted full ")

@@ -35,9 +35,11 @@ type Verdict struct {
 	Reason outcome.Degraded // of an Admitted below the first tier: why
 	Ticket *limit.Ticket    // of an Admitted
 
-	Shed       outcome.Shed  // of a Shed: the first refusal's reason
-	ShedTier   string        // of a Shed: the tier of the first refusal, "" when none was asked
-	ShedStatus int           // of a Shed: the HTTP status
+	Shed     outcome.Shed // of a Shed: the first refusal's reason
+	ShedTier string       // of a Shed: the tier of the first refusal, "" when none was asked
+	// ShedStatus is the HTTP status of a Shed; of an Admitted, that of a deadline_expired, should the slot have come too
+	// late to use.
+	ShedStatus int
 	RetryAfter time.Duration // of a Shed: when a repeat makes sense
 
 	// Waits are the times spent in queues, in order; one entry per tier that admitted or gave up.

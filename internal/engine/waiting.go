@@ -156,6 +156,7 @@ func (w *Waiting) admitted(rung int, t *limit.Ticket, waited time.Duration) Verd
 	if rung > 0 {
 		v.Reason = w.first.Rung()
 	}
+	v.ShedStatus = shedStatus(w.route, outcome.ShedDeadlineExpired)
 	return v
 }
 

@@ -18,6 +18,7 @@ func (o Outcome) Sample() Sample {
 
 // shedRungs says under which reason a lower tier answers when a better one refused for the shed reason.
 var shedRungs = [numSheds]Degraded{
+	ShedNone:      DegradedUpstreamError, // the better tier was not asked: Envoy has no way to it
 	ShedQueueFull: DegradedQueuePressure, ShedDeadlineExpired: DegradedDeadline, ShedInfeasible: DegradedQueuePressure,
 	ShedDisplaced: DegradedQueuePressure, ShedPaused: DegradedUpstreamThrottled, ShedMemory: DegradedQueuePressure,
 	ShedShuttingDown: DegradedQueuePressure,

@@ -28,6 +28,8 @@ type Admitted struct {
 	Tier     string
 	Reason   outcome.Degraded // none: the first tier
 	Deadline deadline.Deadline
+	// ExpiredStatus is the HTTP status of a shed for deadline_expired, should no time be left to use the slot.
+	ExpiredStatus int
 }
 
 // Refused: every accepted tier refused.

@@ -88,7 +88,7 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 		if kv["reason"] != "" {
 			why = outcome.DegradedQueuePressure
 		}
-		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d}
+		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d, ExpiredStatus: 503}
 	case "refused":
 		r, _ := outcome.ShedByName(kv["reason"])
 		return Refused{Route: "chat", Reason: r, Tier: kv["tier"], Status: num("status", 503), RetryAfter: 700 * time.Millisecond}

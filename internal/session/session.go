@@ -116,7 +116,7 @@ func (s *Session) onParked(dst []Effect, now time.Time, ev Parked) []Effect {
 func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect {
 	s.held = true
 	if ev.Deadline.TooLate(now) { // the slot came when there was no time left to use it: nothing has gone upstream
-		refused := Refused{Route: ev.Route, Reason: outcome.ShedDeadlineExpired, Tier: ev.Tier, Status: 503, RetryAfter: time.Second}
+		refused := Refused{Route: ev.Route, Reason: outcome.ShedDeadlineExpired, Tier: ev.Tier, Status: ev.ExpiredStatus, RetryAfter: time.Second}
 		return s.onRefused(append(dst, ReleaseSlot{}), refused)
 	}
 	s.state, s.deadline = admitted, ev.Deadline
