@@ -73,7 +73,7 @@ func TestAShedIsHonest(t *testing.T) {
 				checkHeader(t, a, "x-degraded", "false")
 				continue
 			}
-			if a.status != 503 || a.body != `{"error":"capacity","reason":"queue_full"}` {
+			if a.status != 503 || a.body != `{"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}` {
 				t.Errorf("shed: %v", a)
 			}
 			checkHeader(t, a, "retry-after", "1")
@@ -146,7 +146,7 @@ func TestExpiryInTheQueueIsA503OfOurs(t *testing.T) {
 		first := s.background(c, chatPath)
 		s.waitInflight("full", 1, 0)
 		a := s.send(t.Context(), c, chatPath, "x-budget-ms", "300")
-		if a.status != 503 || a.body != `{"error":"capacity","reason":"deadline_expired"}` {
+		if a.status != 503 || a.body != `{"error":{"message":"capacity: deadline_expired","type":"capacity","param":null,"code":"deadline_expired"},"reason":"deadline_expired"}` {
 			t.Errorf("got %v, want 503 deadline_expired", a)
 		}
 		checkHeader(t, a, "x-should-retry", "false")

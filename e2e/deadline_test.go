@@ -18,7 +18,7 @@ func TestASilentUpstreamEndsInA504AtTheDeadline(t *testing.T) {
 	onEveryWire(t, stackOptions{}, func(t *testing.T, s *stack, c *http.Client) {
 		for _, budget := range []time.Duration{200 * time.Millisecond, time.Second} {
 			a := s.send(t.Context(), c, chatPath, "x-stub-mode", "slow", "x-budget-ms", fmt.Sprint(budget.Milliseconds()))
-			if a.status != 504 || a.body != `{"error":"deadline","reason":"deadline"}` {
+			if a.status != 504 || a.body != `{"error":{"message":"deadline: deadline","type":"deadline","param":null,"code":"deadline"},"reason":"deadline"}` {
 				t.Errorf("got %v, want a 504 of ours", a)
 			}
 			checkHeader(t, a, "x-brownout-source", "deadline")
@@ -43,7 +43,7 @@ func TestTheDefaultBudget(t *testing.T) {
 	s.checkBooks()
 }
 
-func TestADefaultBudgetDoesNotEndAStreamAndAStatedOneIsCounted(t *testing.T) {
+func TestADefaultBudgetDoesNotEndAStreamAndAStatedOneDoes(t *testing.T) {
 	policy := strings.Replace(chatPolicy, "tiers:", "budget: {default: 300ms}\ntiers:", 1)
 	s := startStack(t, stackOptions{policy: policy})
 	c := newClient(t, false)
@@ -54,8 +54,8 @@ func TestADefaultBudgetDoesNotEndAStreamAndAStatedOneIsCounted(t *testing.T) {
 	}
 	checkHeader(t, a, "x-accel-buffering", "no")
 	a = s.send(t.Context(), c, chatPath, append(stream, "x-budget-ms", "250")...)
-	if a.status != 200 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
-		t.Errorf("stated budget: %v, want the stream untouched in this version", a)
+	if a.status != 200 || a.err != nil || !strings.Contains(a.body, `"reason":"deadline","complete":false}`) || strings.Contains(a.body, "word5") {
+		t.Errorf("stated budget: %v, want an honest ending in mid-stream", a)
 	}
 	testkit.Eventually(t, 5*time.Second, func() bool {
 		return s.metric("brownout_requests_total", "outcome", "ok") == 1 && s.metric("brownout_requests_total", "outcome", "deadline") == 1

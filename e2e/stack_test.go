@@ -314,10 +314,13 @@ func logCounts(log []testkit.AccessEntry) map[string]int {
 		switch {
 		case e.Route == "unmatched":
 			n["unmatched"]++
-		case e.Source == "" && (e.Status == 0 || e.Flags == "DC" || e.Flags == "DR"): // DC, DR: the client closed or reset
+		case e.Flags == "DC" || e.Flags == "DR" || (e.Source == "" && e.Status == 0): // DC, DR: the client closed or reset
 			n["client_aborted"]++
-		case e.Source == "shed" || e.Source == "deadline":
+		case e.Source == "shed":
 			n[fmt.Sprintf("%s %d", e.Source, e.Status)]++
+		case e.Source == "deadline", strings.HasPrefix(e.CodeDetails, "brownout_"),
+			e.Source == "" && strings.HasPrefix(e.CodeDetails, "upstream_reset"): // cut while its headers were held, unsealed
+			n["answered or ended"]++
 		default:
 			n[class(e.Source, e.Status)]++
 		}
@@ -331,7 +334,7 @@ func class(source string, status int) string {
 	case source == "" && status > 0:
 		return fmt.Sprintf("unhandled %d", status)
 	case status < 400:
-		return "ok or degraded"
+		return "answered or ended"
 	case status == 429:
 		return "throttled"
 	case status == 503 && source == "upstream":
@@ -342,7 +345,11 @@ func class(source string, status int) string {
 	return "bad_request"
 }
 
-// counterCounts sorts brownout's counters in the same way. A deadline counted after headers shows as its status.
+// endedWell are outcomes of answers whose status was good or that we ended ourselves: the access log cannot tell them
+// apart.
+var endedWell = []string{"ok", "degraded", "capped", "refusal", "empty", "truncated", "stalled", "evicted", "deadline"}
+
+// counterCounts sorts brownout's counters in the same way.
 func counterCounts(f map[string]*dto.MetricFamily) map[string]int {
 	n := map[string]int{}
 	for _, m := range f["brownout_requests_total"].GetMetric() {
@@ -355,13 +362,13 @@ func counterCounts(f map[string]*dto.MetricFamily) map[string]int {
 				n[o] += v
 			}
 		}
-		switch {
-		case hasLabels(m, []string{"outcome", "shed"}):
+		if hasLabels(m, []string{"outcome", "shed"}) {
 			n["shed 503"] += v
-		case hasLabels(m, []string{"outcome", "deadline"}):
-			n["deadline 504"] += v
-		case hasLabels(m, []string{"outcome", "ok"}), hasLabels(m, []string{"outcome", "degraded"}):
-			n["ok or degraded"] += v
+		}
+		for _, o := range endedWell {
+			if hasLabels(m, []string{"outcome", o}) {
+				n["answered or ended"] += v
+			}
 		}
 	}
 	return n

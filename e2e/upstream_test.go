@@ -16,7 +16,7 @@ func TestUpstreamFailuresAreTheUpstreams(t *testing.T) {
 			status     int
 			outcome    string
 			retryAfter string
-		}{{"throttle", 429, "throttled", "2"}, {"error", 500, "upstream_error", ""}, {"evict", 503, "overloaded", ""}, {"empty", 200, "ok", ""}} {
+		}{{"throttle", 429, "throttled", "2"}, {"error", 500, "upstream_error", ""}, {"evict", 503, "overloaded", ""}, {"empty", 200, "empty", ""}, {"refuse", 200, "refusal", ""}} {
 			a := s.send(t.Context(), c, chatPath, "x-stub-mode", m.mode)
 			if a.status != m.status {
 				t.Errorf("%s: %v, want %d", m.mode, a, m.status)
@@ -119,7 +119,7 @@ func TestPlantedHeadersReachNobody(t *testing.T) {
 
 // TestAClientThatStopsReading holds its own stream and slot, and nobody else's.
 func TestAClientThatStopsReadingHoldsOnlyItsOwnStream(t *testing.T) {
-	onEveryWire(t, stackOptions{}, func(t *testing.T, s *stack, c *http.Client) {
+	onEveryWireNoBooks(t, stackOptions{}, func(t *testing.T, s *stack, c *http.Client) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.envoy.URL(chatPath), strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)

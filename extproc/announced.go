@@ -16,6 +16,7 @@ const (
 	metaRouteTimeout = envoy.MetadataRouteTimeout
 	metaConfigHash   = envoy.MetadataConfigHash
 	metaRoutes       = envoy.MetadataRoutes
+	metaSeal         = "brownout-seal"
 )
 
 // announced is what Envoy said of its own configuration in the stream's metadata
@@ -26,6 +27,7 @@ type announced struct {
 	hash         string
 	routes       string          // ROUTE/TIER pairs, comma separated
 	known        map[string]bool // routes, read; nil: all of the policy's
+	seal         string          // what its route over the seal matches; "": it has none
 }
 
 // messageMargin is what the wait in queues stays below Envoy's longest message timeout.
@@ -36,7 +38,7 @@ func readAnnounced(ctx context.Context) announced {
 	if !ok {
 		return announced{}
 	}
-	a := announced{routeTimeout: millis(md, metaRouteTimeout), hash: first(md, metaConfigHash), routes: first(md, metaRoutes)}
+	a := announced{routeTimeout: millis(md, metaRouteTimeout), hash: first(md, metaConfigHash), routes: first(md, metaRoutes), seal: first(md, metaSeal)}
 	if w := millis(md, metaMaxWait); w > 0 {
 		a.maxWait = max(time.Millisecond, w-messageMargin)
 	}

@@ -67,6 +67,7 @@ tiers:
 routes:
 - name: chat
   ladder: [full, small]
+  stream: false
 `
 	bubble(t, src, Options{}, func(r *rig) {
 		r.open().ask()

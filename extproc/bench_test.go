@@ -36,8 +36,8 @@ func TestTranslatingStaysWithinItsAllocations(t *testing.T) {
 		run    func()
 	}{
 		{"decodeRequest", 11, func() { decodeRequest(request) }}, // the slice, and a string per raw value
-		{"decodeAnswer", 1, func() { decodeAnswer(response.GetResponseHeaders(), response.GetAttributes()) }},
-		{"encodeContinue", 16, func() { encodeContinue(goOn) }},
+		{"decodeAnswer", 1, func() { decodeAnswer(response.GetResponseHeaders(), response.GetAttributes(), false) }},
+		{"encodeContinue", 16, func() { encodeContinue(goOn, "", "") }},
 		{"encodeReply", 22, func() { encodeReply(shedReply) }},
 	} {
 		if got := testing.AllocsPerRun(100, c.run); got > c.budget {
@@ -59,7 +59,7 @@ func BenchmarkDecodeRequest(b *testing.B) {
 func BenchmarkEncodeContinue(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		encodeContinue(goOn)
+		encodeContinue(goOn, "", "")
 	}
 }
 

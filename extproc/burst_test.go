@@ -45,10 +45,10 @@ func TestABurstOfSixtyAdmitsTwelveAndShedsTheRestAtOnce(t *testing.T) {
 		}
 		clients.Wait()
 		want := map[string]int{
-			"continue x-deadline-covers=first_content x-deadline-remaining-ms=2450 x-tier=full at 0s":   4,
-			"continue x-deadline-covers=first_content x-deadline-remaining-ms=2420 x-tier=full at 30ms": 4,
-			"continue x-deadline-covers=first_content x-deadline-remaining-ms=2390 x-tier=full at 60ms": 4,
-			`reply 503 {"error":"capacity","reason":"queue_full"} at 0s`:                                48,
+			"continue x-deadline-covers=first_content x-deadline-remaining-ms=2450 x-tier=full at 0s":                                               4,
+			"continue x-deadline-covers=first_content x-deadline-remaining-ms=2420 x-tier=full at 30ms":                                             4,
+			"continue x-deadline-covers=first_content x-deadline-remaining-ms=2390 x-tier=full at 60ms":                                             4,
+			`reply 503 {"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"} at 0s`: 48,
 		}
 		if diff := cmp.Diff(want, h.n); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
@@ -103,13 +103,14 @@ tiers:
 routes:
 - name: chat
   ladder: [full]
+  stream: false
 `
 	bubble(t, src, Options{}, func(r *rig) {
 		r.open().ask("x-budget-ms", "10000")
 		want := map[string]int{}
 		for budget := 1; budget <= 8; budget++ {
 			at := time.Duration(budget)*time.Second - 50*ms
-			want[fmt.Sprintf(`%ds: reply 503 {"error":"capacity","reason":"deadline_expired"} at %s`, budget, at)] = 25
+			want[fmt.Sprintf(`%ds: reply 503 {"error":{"message":"capacity: deadline_expired","type":"capacity","param":null,"code":"deadline_expired"},"reason":"deadline_expired"} at %s`, budget, at)] = 25
 		}
 		if diff := cmp.Diff(want, deadlinesOf(r, 0)); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
@@ -125,6 +126,7 @@ tiers:
 routes:
 - name: chat
   ladder: [full]
+  stream: false
 `
 	bubble(t, src, Options{}, func(r *rig) {
 		want := map[string]int{}
@@ -132,7 +134,7 @@ routes:
 			what := fmt.Sprintf("%ds: answer at 5s", budget)
 			if budget <= 5 {
 				at := time.Duration(budget)*time.Second - 50*ms
-				what = fmt.Sprintf(`%ds: reply 504 {"error":"deadline","reason":"deadline"} at %s`, budget, at)
+				what = fmt.Sprintf(`%ds: reply 504 {"error":{"message":"deadline: deadline","type":"deadline","param":null,"code":"deadline"},"reason":"deadline"} at %s`, budget, at)
 			}
 			want[what] = 25
 		}

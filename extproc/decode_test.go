@@ -80,7 +80,7 @@ func TestAnswersAreDecoded(t *testing.T) {
 			session.ResponseHeaders{Status: 200, Details: "via_upstream"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, told := decodeAnswer(c.m.GetResponseHeaders(), c.m.GetAttributes())
+			got, told := decodeAnswer(c.m.GetResponseHeaders(), c.m.GetAttributes(), false)
 			if diff := cmp.Diff(c.want, got); diff != "" || told != c.told {
 				t.Errorf("told %v, want %v; -want +got\n%s", told, c.told, diff)
 			}

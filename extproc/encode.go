@@ -22,8 +22,10 @@ const (
 
 // ownNames are the request headers only we may set. Envoy removes a caller's before routing
 // (early_header_mutation_extensions); where that is not attached, this removes them from what goes upstream.
-var ownNames = []string{outcome.HeaderDegraded, outcome.HeaderDegradedReason, outcome.HeaderSource,
-	"x-brownout-seal", "x-brownout-id", "x-brownout-inner"}
+var ownNames = []string{headerSeal, headerID, outcome.HeaderDegraded, outcome.HeaderDegradedReason, outcome.HeaderSource, headerInner}
+
+// ownNamesSealed are those that are removed when we set the others.
+var ownNamesSealed = []string{outcome.HeaderDegraded, outcome.HeaderDegradedReason, outcome.HeaderSource, headerInner}
 
 // set appends a header that overwrites whatever is there.
 func set(dst []*corev3.HeaderValueOption, name, v string) []*corev3.HeaderValueOption {
@@ -33,8 +35,22 @@ func set(dst []*corev3.HeaderValueOption, name, v string) []*corev3.HeaderValueO
 	})
 }
 
-// encodeContinue lets a request go upstream; the route is chosen anew because x-tier decides it.
-func encodeContinue(c session.Continue) *pb.ProcessingResponse {
+// watched asks for the answer's body as a stream both ways, and for its trailers. All six fields are sent: those left out
+// would fall back to the filter's own (Envoy: ProcessingResponse.mode_override).
+func watched() *mode.ProcessingMode {
+	return &mode.ProcessingMode{
+		RequestHeaderMode:   mode.ProcessingMode_SEND,
+		ResponseHeaderMode:  mode.ProcessingMode_SEND,
+		RequestBodyMode:     mode.ProcessingMode_NONE,
+		ResponseBodyMode:    mode.ProcessingMode_FULL_DUPLEX_STREAMED,
+		RequestTrailerMode:  mode.ProcessingMode_SKIP,
+		ResponseTrailerMode: mode.ProcessingMode_SEND,
+	}
+}
+
+// encodeContinue lets a request go upstream; the route is chosen anew because x-tier decides it. seal is what the route
+// over the seal matches, and id whose answer it is; "" for the plain route.
+func encodeContinue(c session.Continue, seal, id string) *pb.ProcessingResponse {
 	covers := "first_content"
 	if c.CoversWhole {
 		covers = "whole"
@@ -43,10 +59,22 @@ func encodeContinue(c session.Continue) *pb.ProcessingResponse {
 	hs = set(hs, outcome.HeaderTier, c.Tier)
 	hs = set(hs, headerRemaining, strconv.FormatInt(c.RemainingMillis, 10))
 	hs = set(hs, headerCovers, covers)
-	return requestHeaders(&pb.CommonResponse{
-		HeaderMutation:  &pb.HeaderMutation{SetHeaders: hs, RemoveHeaders: ownNames},
+	remove := ownNames
+	if seal != "" {
+		hs = set(set(hs, headerSeal, seal), headerID, id)
+		remove = ownNamesSealed
+	}
+	if c.Watched {
+		remove = append(remove[:len(remove):len(remove)], "accept-encoding")
+	}
+	m := requestHeaders(&pb.CommonResponse{
+		HeaderMutation:  &pb.HeaderMutation{SetHeaders: hs, RemoveHeaders: remove},
 		ClearRouteCache: true,
 	})
+	if c.Watched {
+		m.ModeOverride = watched()
+	}
+	return m
 }
 
 // encodePassThrough lets a request go on and asks to hear no more of it.
@@ -92,7 +120,38 @@ func encodeContinueAnswer(c session.ContinueAnswer) *pb.ProcessingResponse {
 
 func encodeContinueTrailers() *pb.ProcessingResponse {
 	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ResponseTrailers{
-		ResponseTrailers: &pb.TrailersResponse{},
+		ResponseTrailers: &pb.TrailersResponse{HeaderMutation: &pb.HeaderMutation{RemoveHeaders: []string{trailerCut}}},
+	}}
+}
+
+// maxChunk is the largest piece of a body in one message (Envoy: StreamedBodyResponse).
+const maxChunk = 64 << 10
+
+// encodeSendBody sends a piece of a body in as many messages as it takes; the last carries the end.
+func encodeSendBody(b session.SendBody) []*pb.ProcessingResponse {
+	var out []*pb.ProcessingResponse
+	rest := b.Data
+	for first := true; first || len(rest) > 0; first = false {
+		n := min(len(rest), maxChunk)
+		out = append(out, &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ResponseBody{
+			ResponseBody: &pb.BodyResponse{Response: &pb.CommonResponse{BodyMutation: &pb.BodyMutation{
+				Mutation: &pb.BodyMutation_StreamedResponse{StreamedResponse: &pb.StreamedBodyResponse{
+					Body: rest[:n], EndOfStream: b.End && n == len(rest),
+				}},
+			}}},
+		}})
+		rest = rest[n:]
+	}
+	return out
+}
+
+// encodeReset makes Envoy reset the caller's stream: that is what it does with a reply of ours once headers have gone on.
+func encodeReset() *pb.ProcessingResponse {
+	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ImmediateResponse{
+		ImmediateResponse: &pb.ImmediateResponse{
+			Status:  &typev3.HttpStatus{Code: typev3.StatusCode_BadGateway},
+			Details: "brownout_reset",
+		},
 	}}
 }
 

@@ -40,10 +40,17 @@ var effects = []struct {
 	{"request_body", session.ContinueBody{Phase: session.RequestBody}},
 	{"request_trailers", session.ContinueBody{Phase: session.RequestTrailers}},
 	{"response_body", session.ContinueBody{Phase: session.ResponseBody}},
+	{"continue_watched", session.Continue{Tier: "full", RemainingMillis: 2450, Watched: true}},
+	{"continue_sealed", session.Continue{Tier: "full", RemainingMillis: 2450, Watched: true, Sealed: true}},
+	{"send_body", session.SendBody{Data: []byte("data: {}\n\n")}},
+	{"send_body_end", session.SendBody{Data: []byte("data: [DONE]\n\n"), End: true}},
+	{"send_end", session.SendBody{End: true}},
+	{"reset", session.Reset{}},
+	{"", session.CancelUpstream{}},
 	{"reply_shed", session.Reply{Reply: outcome.ShedReply(outcome.ShedQueueFull, 503, 700*time.Millisecond)}},
 	{"reply_shed_429", session.Reply{Reply: outcome.ShedReply(outcome.ShedQueueFull, 429, 1200*time.Millisecond)}},
 	{"reply_expired", session.Reply{Reply: outcome.ShedReply(outcome.ShedDeadlineExpired, 503, 500*time.Millisecond)}},
-	{"reply_deadline", session.Reply{Reply: outcome.DeadlineReply(outcome.DegradedDeadline)}},
+	{"reply_deadline", session.Reply{Reply: outcome.DeadlineReply()}},
 	{"", session.Offer{}}, {"", session.Abandon{}}, {"", session.ReleaseSlot{}}, {"", session.Finish{}}, {"", session.ProtocolError{What: "test"}},
 }
 

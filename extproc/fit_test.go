@@ -96,6 +96,7 @@ tiers:
 routes:
 - name: chat
   ladder: [new, full]
+  stream: false
 `
 	for _, c := range []struct{ name, hash, routes, tier string }{
 		{"an Envoy behind", otherHash, "chat/full", "full"},

@@ -37,6 +37,7 @@ routes:
 - name: chat
   match: {method: POST, path: {prefix: /v1/chat/completions}}
   ladder: [full]
+  stream: false
 `
 
 // One runs, one waits.
@@ -48,6 +49,7 @@ routes:
 - name: chat
   match: {method: POST, path: {prefix: /v1/chat/completions}}
   ladder: [full]
+  stream: false
 `
 
 func compile(t testing.TB, src string) *policy.Snapshot {

@@ -12,6 +12,9 @@ type Record struct {
 	Status             int           // sent to the caller, 0: none
 	UpstreamOutcome    string        // how the upstream did, when it was reached
 	Duration, Upstream time.Duration // since arrival; since the slot was taken, 0 without one
+	FirstToken         time.Duration // from the slot to the first content of a stream, 0: not seen
+	Dialect, Terminal  string        // of a stream that we ended: its dialect and why
+	Cut, Sealed        bool          // the upstream died in its answer; the seal told so
 }
 
 // Observer hears of everything that is counted. Its methods are called on request paths: they must not block. They

@@ -6,8 +6,9 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
-// outboxSize bounds the answers waiting for a blocked Send. A request has a handful of messages in its whole life.
-const outboxSize = 16
+// outboxSize bounds the answers waiting for a blocked Send. While Send blocks the stream reads nothing further, so what
+// can pile up is what one message causes: a body message of the largest size, in pieces, and an ending.
+const outboxSize = 256
 
 // outbox sends answers in order, one Send at a time. Send may block for as long as the peer does not read; nobody
 // but the flusher waits for it.

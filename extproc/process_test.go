@@ -20,7 +20,7 @@ const admittedAtOnce = "continue x-deadline-covers=first_content x-deadline-rema
 
 // refusal is what a caller sees of a shed.
 func refusal(reason string) string {
-	return `reply 503 {"error":"capacity","reason":"` + reason + `"}`
+	return `reply 503 {"error":{"message":"capacity: ` + reason + `","type":"capacity","param":null,"code":"` + reason + `"},"reason":"` + reason + `"}`
 }
 
 func TestAWaitingRequestIsServedWhenASlotComesFree(t *testing.T) {
@@ -54,6 +54,7 @@ tiers:
 routes:
 - name: chat
   ladder: [full, small]
+  stream: false
 `
 	bubble(t, src, Options{}, func(r *rig) {
 		// Both tiers are taken, and the queue of the second one too, by requests that stay.
@@ -128,7 +129,7 @@ func TestASilentUpstreamIsEndedWith504AndItsSlotIsFree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		silent.expect("at the deadline", show(m), `reply 504 {"error":"deadline","reason":"deadline"}`)
+		silent.expect("at the deadline", show(m), `reply 504 {"error":{"message":"deadline: deadline","type":"deadline","param":null,"code":"deadline"},"reason":"deadline"}`)
 		want := map[string]string{"content-type": "application/json", "x-should-retry": "false",
 			"x-brownout-source": "deadline", "x-degraded": "false"}
 		if diff := cmp.Diff(want, headersOf(m.GetImmediateResponse())); diff != "" {
@@ -238,7 +239,7 @@ func TestWhatEnvoyAnnouncesBoundsWaitAndDeadline(t *testing.T) {
 	bubble(t, narrowPolicy, Options{}, func(r *rig) {
 		c := r.open(envoy.MetadataRouteTimeout, "1000")
 		c.expect("a route timeout bounds the whole", c.ask(), "continue x-deadline-covers=whole x-deadline-remaining-ms=712 x-tier=full")
-		c.expect("and we end before it", c.next(), `reply 504 {"error":"deadline","reason":"deadline"}`)
+		c.expect("and we end before it", c.next(), `reply 504 {"error":{"message":"deadline: deadline","type":"deadline","param":null,"code":"deadline"},"reason":"deadline"}`)
 		if got := r.since(); got != 712500*time.Microsecond {
 			t.Errorf("ended at %s, want 712.5ms: 250 ms before the timeout, less the reserve of 5 %%", got)
 		}
@@ -274,11 +275,12 @@ tiers:
 routes:
 - name: talk
   ladder: [large]
+  stream: false
   shed: {status: {queue_full: 429}}
 `))
 		first, second := r.open(), r.open()
 		first.expect("the new tier", first.ask(), "continue x-deadline-covers=first_content x-deadline-remaining-ms=2450 x-tier=large")
-		second.expect("the new statuses", second.ask(), `reply 429 {"error":"capacity","reason":"queue_full"}`)
+		second.expect("the new statuses", second.ask(), `reply 429 {"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}`)
 		time.Sleep(50 * ms)
 		running.finish()
 		waiting.expect("who waited under the old one", waiting.reply(), "continue x-deadline-covers=first_content x-deadline-remaining-ms=2400 x-tier=full")

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/envoy-brownout/brownout/envoy"
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/engine"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 	"github.com/envoy-brownout/brownout/internal/session"
@@ -21,6 +22,8 @@ import (
 type Options struct {
 	Logger   *slog.Logger // default: discard
 	Observer Observer     // default: nobody listens
+	// CancelUpstream ends the upstream's work on the request of that id, which has gone over the seal. Default: nothing.
+	CancelUpstream func(id string)
 }
 
 // Server is the external processor. Make one with New; it serves any number of streams.
@@ -34,12 +37,18 @@ type Server struct {
 
 	wantHash atomic.Pointer[string] // of the Envoy configuration the policy in force needs
 	fit      fit
+	sealed   registry
+	cancel   func(id string)
+	held     atomic.Int64 // bytes of answers held back
 	nagged   atomic.Int64 // when an unexpected message was last complained about, in Unix seconds
 }
 
 // New makes a server for a policy.
 func New(s *policy.Snapshot, o Options) *Server {
-	srv := &Server{log: o.Logger, obs: o.Observer, engine: engine.New(time.Now(), s)}
+	srv := &Server{log: o.Logger, obs: o.Observer, engine: engine.New(time.Now(), s), cancel: o.CancelUpstream}
+	if srv.cancel == nil {
+		srv.cancel = func(string) {}
+	}
 	if srv.log == nil {
 		srv.log = slog.New(slog.DiscardHandler)
 	}
@@ -89,6 +98,13 @@ func (s *Server) Shed() { s.engine.Close(time.Now(), outcome.ShedShuttingDown) }
 // Close stops the server's timer. Call it after the gRPC server has stopped.
 func (s *Server) Close() { s.alarm.stop() }
 
+// Sealed says whether the request of that id is one of ours and still watched: only then may the seal end its answer
+// where the upstream died.
+func (s *Server) Sealed(id string) bool { return s.sealed.has(id) }
+
+// HeldBytes is how many bytes of answers are held back in all.
+func (s *Server) HeldBytes() int64 { return s.held.Load() }
+
 // Tally reads the books.
 func (s *Server) Tally() Tally { return s.tally.read() }
 
@@ -101,9 +117,9 @@ func (s *Server) ResetMax() { s.engine.ResetMax() }
 // Process serves one request's stream (envoy.service.ext_proc.v3.ExternalProcessor). It returns when Envoy has
 // closed the stream and nothing of ours still uses it.
 func (s *Server) Process(g pb.ExternalProcessor_ProcessServer) error {
-	st := &stream{srv: s, out: newOutbox(g.Send), verbose: s.log.Enabled(g.Context(), slog.LevelDebug)}
-	defer st.end()
 	a := readAnnounced(g.Context())
+	st := &stream{srv: s, out: newOutbox(g.Send), verbose: s.log.Enabled(g.Context(), slog.LevelDebug), seal: a.seal}
+	defer st.end()
 	a.known = s.checkHash(time.Now(), a)
 	for {
 		m, err := g.Recv()
@@ -124,19 +140,20 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 	case *pb.ProcessingRequest_RequestHeaders:
 		st.req = decodeRequest(m.RequestHeaders)
 		st.req.MaxWait, st.req.RouteTimeout, st.req.Routes = a.maxWait, a.routeTimeout, a.known
-		st.post(letter{ev: session.RequestHeaders{}})
+		id, known := dialect.ByPath(pathOnly(st.req.Path))
+		st.post(letter{ev: session.RequestHeaders{Dialect: id, Known: known}})
 	case *pb.ProcessingRequest_RequestBody:
 		st.post(letter{ev: session.Body{Phase: session.RequestBody}})
 	case *pb.ProcessingRequest_RequestTrailers:
 		st.post(letter{ev: session.Body{Phase: session.RequestTrailers}})
 	case *pb.ProcessingRequest_ResponseBody:
-		st.post(letter{ev: session.Body{Phase: session.ResponseBody}})
+		st.post(letter{ev: session.Body{Phase: session.ResponseBody, Data: m.ResponseBody.GetBody(), End: m.ResponseBody.GetEndOfStream()}})
 	case *pb.ProcessingRequest_ResponseHeaders:
-		ev, told := decodeAnswer(m.ResponseHeaders, attrs)
+		ev, told := decodeAnswer(m.ResponseHeaders, attrs, st.sealed())
 		st.srv.checkAttributes(time.Now(), told)
 		st.post(letter{ev: ev})
 	case *pb.ProcessingRequest_ResponseTrailers:
-		st.post(letter{ev: session.ResponseTrailers{}})
+		st.post(letter{ev: decodeTrailers(m.ResponseTrailers, st.sealed())})
 	}
 }
 
@@ -152,6 +169,13 @@ func record(now time.Time, f session.Finish, class string, arrived time.Time) Re
 	if !f.AdmittedAt.IsZero() {
 		r.Upstream, r.UpstreamOutcome = now.Sub(f.AdmittedAt), f.Outcome.String()
 	}
+	if !f.ContentAt.IsZero() {
+		r.FirstToken = f.ContentAt.Sub(f.AdmittedAt)
+	}
+	if f.Terminal != outcome.DegradedNone {
+		r.Dialect, r.Terminal = f.Dialect.String(), f.Terminal.String()
+	}
+	r.Cut, r.Sealed = f.Cut, f.Cut && f.CutSealed
 	return r
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -37,6 +38,8 @@ type stream struct {
 	req engine.Request
 	// verbose: requests that went well are logged too.
 	verbose bool
+	seal    string                 // what Envoy's route over the seal matches; "": it has none
+	id      atomic.Pointer[string] // set once the request goes over the seal
 
 	// Written and read only while draining, by one goroutine at a time.
 	ticket  *limit.Ticket
@@ -44,15 +47,17 @@ type stream struct {
 	class   string
 	arrived time.Time
 	effects []session.Effect
+	duplex  bool // the answer's body comes and goes as a stream
 
-	mu       sync.Mutex // guards the fields below; not held while effects are performed
-	box      []letter
-	draining bool
-	sess     session.Session
-	timer    *time.Timer
-	timerAt  time.Time
-	books    books
-	owed     bool // Envoy waits for a reply
+	mu        sync.Mutex // guards the fields below; not held while effects are performed
+	box       []letter
+	draining  bool
+	sess      session.Session
+	timer     *time.Timer
+	timerAt   time.Time
+	books     books
+	owed      bool // Envoy waits for a reply
+	heldBytes int64
 }
 
 // post hands an event to the session. Whoever finds nobody draining drains; it returns when the mailbox is empty or
@@ -79,6 +84,7 @@ func (st *stream) post(l letter) {
 		}
 		st.sweep(now, l)
 		st.mu.Lock()
+		st.accountHeldLocked()
 	}
 	st.box = nil
 	st.draining = false
@@ -91,7 +97,7 @@ func (st *stream) step(now time.Time, ev session.Event) (effects []session.Effec
 	defer func() {
 		if p := recover(); p != nil {
 			st.srv.complain("session failed, the rest of the stream passes through", p)
-			st.sess = session.Passing()
+			st.sess = session.Passing(st.duplex)
 			effects = st.sess.Step(nil, now, ev)
 			if st.books == opened {
 				effects = append(effects, session.Finish{Outcome: outcome.Unmatched})
@@ -108,7 +114,7 @@ func (st *stream) attempt(now time.Time, ev session.Event, e session.Effect) {
 		if p := recover(); p != nil {
 			st.srv.complain("effect failed, the rest of the stream passes through", p)
 			st.mu.Lock()
-			st.sess = session.Passing()
+			st.sess = session.Passing(st.duplex)
 			if st.owed {
 				st.box = append([]letter{{ev: ev}}, st.box...)
 			}
@@ -152,13 +158,21 @@ func (st *stream) perform(now time.Time, e session.Effect) {
 	case session.PassThrough:
 		st.reply(encodePassThrough())
 	case session.Continue:
-		st.reply(encodeContinue(e))
+		st.goUpstream(e)
 	case session.ContinueAnswer:
 		st.reply(encodeContinueAnswer(e))
 	case session.ContinueTrailers:
 		st.reply(encodeContinueTrailers())
 	case session.ContinueBody:
 		st.reply(encodeContinueBody(e.Phase))
+	case session.SendBody:
+		st.sendBody(e)
+	case session.Reset:
+		st.send(encodeReset())
+	case session.CancelUpstream:
+		if id := st.id.Load(); id != nil {
+			st.srv.cancel(*id)
+		}
 	case session.Reply:
 		st.reply(encodeReply(e.Reply))
 	case session.Finish:
@@ -172,8 +186,35 @@ func (st *stream) reply(m *pb.ProcessingResponse) {
 	st.mu.Lock()
 	st.owed = false
 	st.mu.Unlock()
+	st.send(m)
+}
+
+func (st *stream) send(m *pb.ProcessingResponse) {
 	if !st.out.put(m) {
 		st.srv.log.Debug("reply dropped: the stream is closed")
+	}
+}
+
+// goUpstream lets the request go, over the seal where policy and Envoy's configuration have one.
+func (st *stream) goUpstream(c session.Continue) {
+	st.duplex = c.Watched
+	if !c.Sealed {
+		st.reply(encodeContinue(c, "", ""))
+		return
+	}
+	id := st.srv.sealed.enter()
+	st.id.Store(&id)
+	st.reply(encodeContinue(c, st.seal, id))
+}
+
+func (st *stream) sealed() bool { return st.id.Load() != nil }
+
+func (st *stream) sendBody(b session.SendBody) {
+	st.mu.Lock()
+	st.owed = false
+	st.mu.Unlock()
+	for _, m := range encodeSendBody(b) {
+		st.send(m)
 	}
 }
 
@@ -196,13 +237,13 @@ func (st *stream) offer(now time.Time) {
 		st.srv.alarm.arm(v.GiveUp)
 		return
 	}
-	st.post(verdictLetter(v))
+	st.post(st.verdictLetter(v))
 	st.observeWaits(v)
 }
 
 // settled receives the verdict of a parked request, on the goroutine that decided it.
 func (st *stream) settled(v engine.Verdict) {
-	st.post(verdictLetter(v))
+	st.post(st.verdictLetter(v))
 	st.observeWaits(v)
 	st.out.kick()
 }
@@ -213,11 +254,11 @@ func (st *stream) observeWaits(v engine.Verdict) {
 	}
 }
 
-func verdictLetter(v engine.Verdict) letter {
+func (st *stream) verdictLetter(v engine.Verdict) letter {
 	switch v.Kind {
 	case engine.Admitted:
 		return letter{session.Admitted{Route: v.Route, Tier: v.Tier, Reason: v.Reason, Deadline: v.Deadline,
-			ExpiredStatus: v.ShedStatus}, v.Ticket}
+			ExpiredStatus: v.ShedStatus, Watch: watchOf(v.Stream, st.seal != "")}, v.Ticket}
 	case engine.Shed:
 		return letter{ev: session.Refused{Route: v.Route, Reason: v.Shed, Tier: v.ShedTier, Status: v.ShedStatus, RetryAfter: v.RetryAfter}}
 	}
@@ -253,24 +294,40 @@ func (st *stream) advance(to books) bool {
 	return true
 }
 
-// setTimerLocked keeps one timer at the session's next wake.
+// setTimerLocked keeps one timer at or before the session's next wake. A wake that moves later, as it does with every
+// piece of a stream, leaves the timer alone: when it rings, the session says that it is too early.
 func (st *stream) setTimerLocked() {
 	at, ok := st.sess.NextWake()
-	if at.Equal(st.timerAt) {
+	switch {
+	case !ok:
+		if st.timer != nil && !st.timerAt.IsZero() {
+			st.timer.Stop()
+			st.timerAt = time.Time{}
+		}
+		return
+	case !st.timerAt.IsZero() && !at.Before(st.timerAt):
 		return
 	}
 	st.timerAt = at
-	switch {
-	case !ok:
-		st.timer.Stop()
-	case st.timer == nil:
+	if st.timer == nil {
 		st.timer = time.AfterFunc(time.Until(at), st.wake)
-	default:
-		st.timer.Reset(time.Until(at))
+		return
+	}
+	st.timer.Reset(time.Until(at))
+}
+
+// accountHeldLocked keeps the server's sum of the bytes that are held back.
+func (st *stream) accountHeldLocked() {
+	if n := int64(st.sess.Held()); n != st.heldBytes {
+		st.srv.held.Add(n - st.heldBytes)
+		st.heldBytes = n
 	}
 }
 
 func (st *stream) wake() {
+	st.mu.Lock()
+	st.timerAt = time.Time{}
+	st.mu.Unlock()
 	st.post(letter{ev: session.Wake{}})
 	st.out.kick()
 }
@@ -278,6 +335,9 @@ func (st *stream) wake() {
 // end closes the stream. The handler calls it last; a drainer on another goroutine may still see the closure through.
 func (st *stream) end() {
 	st.post(letter{ev: session.Closed{}})
+	if id := st.id.Load(); id != nil {
+		st.srv.sealed.leave(*id)
+	}
 	st.out.close()
 }
 

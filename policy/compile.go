@@ -113,13 +113,15 @@ func (c *compiler) concurrency(t rawTier) int {
 }
 
 func (c *compiler) route(r rawRoute, base Budget) Route {
+	budget := c.budget(r.budget, base, "the file's")
 	return Route{
 		Name:       r.name.v,
 		Match:      Match{Methods: slices.Clone(r.match.methods), Path: PathMatch{Prefix: r.match.path.prefix.or(""), Exact: r.match.path.exact.or("")}},
-		Budget:     c.budget(r.budget, base, "the file's"),
+		Budget:     budget,
 		Ladder:     c.ladder(r.ladder),
 		Failure:    r.failure.or(FailOpen),
 		ShedStatus: maps.Clone(r.shed.status),
+		Stream:     c.stream(r.stream, budget),
 	}
 }
 

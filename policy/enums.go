@@ -8,6 +8,10 @@ var (
 	trustNames   = [numTrusts]string{TrustAll: "all", TrustInternal: "internal"}
 	orderNames   = [numOrders]string{OrderEDF: "edf"}
 	failureNames = [numFailures]string{FailOpen: "open", FailClosed: "closed"}
+
+	terminalNames = [numTerminals]string{TerminalPolyglot: "polyglot", TerminalBare: "bare", TerminalError: "error"}
+	evidenceNames = [numEvidences]string{evidenceDialect: "dialect", evidenceEOF: "eof"}
+	holdNames     = [numHolds]string{holdEvent: "event", holdNone: "none"}
 )
 
 // String returns the word the policy file uses.
@@ -21,6 +25,9 @@ func (o Order) String() string { return word(orderNames[:], int(o)) }
 
 // String returns the word the policy file uses.
 func (f Failure) String() string { return word(failureNames[:], int(f)) }
+
+// String returns the word the policy file uses.
+func (t Terminal) String() string { return word(terminalNames[:], int(t)) }
 
 func word(names []string, i int) string {
 	if i >= len(names) {
@@ -52,4 +59,9 @@ func Defaults() Snapshot {
 			Trust:   TrustAll,
 		},
 	}
+}
+
+// DefaultStream returns how the answers of a route are watched that says nothing about it.
+func DefaultStream() Stream {
+	return Stream{Watch: true, Seal: true, Idle: 20 * time.Second, Linger: 2 * time.Second, HoldHeaders: true}
 }

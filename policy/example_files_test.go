@@ -54,6 +54,7 @@ func TestMinimalExampleCompilesToTheDefaults(t *testing.T) {
 			Name:   "chat",
 			Match:  Match{Methods: []string{"POST"}, Path: PathMatch{Prefix: "/v1/chat/completions"}},
 			Budget: budget, Ladder: []Rung{{Tier: 0}}, Failure: FailOpen,
+			Stream: Stream{Watch: true, Seal: true, Idle: 20 * time.Second, Linger: 2 * time.Second, HoldHeaders: true},
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

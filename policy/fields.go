@@ -142,7 +142,7 @@ func splitFields() object[rawConcurrency] {
 func routeFields() object[rawRoute] {
 	return object[rawRoute]{
 		typ:   "a route, such as {name: chat, ladder: [full]}",
-		later: []string{"retry", "cache", "idempotency", "stream", "on", "partition", "hold_headers", "ladder_dwell"},
+		later: []string{"retry", "cache", "idempotency", "on", "partition", "ladder_dwell"},
 		fields: []field[rawRoute]{
 			value(nameLeaf(reservedRoutes()...), func(r *rawRoute) *optional[string] { return &r.name }, doc{
 				key: "name", required: true,
@@ -156,6 +156,7 @@ func routeFields() object[rawRoute] {
 				key: "shed", meaning: "How a refused request is answered."}),
 			nested(routeBudgetFields(), func(r *rawRoute) *rawBudget { return &r.budget }, doc{
 				key: "budget", def: "the file's", meaning: "A budget for this route; what is left out is the file's."}),
+			streamField(),
 		},
 	}
 }

@@ -59,6 +59,7 @@ type rawRoute struct {
 	failure optional[Failure]
 	shed    rawShed
 	budget  rawBudget
+	stream  rawStream
 }
 
 type rawMatch struct {
@@ -81,6 +82,17 @@ type rawLadder struct {
 type rawRung struct {
 	tier string
 	at   position
+}
+
+// rawStream is `stream`; off is `stream: false`, and then nothing else is set.
+type rawStream struct {
+	off                           bool
+	seal                          optional[bool]
+	idle, linger, firstToken, max optional[time.Duration]
+	dialect                       optional[string]
+	evidence                      optional[evidence]
+	terminal                      optional[Terminal]
+	hold                          optional[hold]
 }
 
 type rawShed struct {

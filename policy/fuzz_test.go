@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
@@ -131,7 +132,27 @@ func checkRoute(t *testing.T, s *Snapshot, r Route) {
 	if r.Match.Path.Prefix != "" && r.Match.Path.Exact != "" {
 		t.Errorf("route %s: both prefix and exact", r.Name)
 	}
+	checkStream(t, r)
 	checkReachable(t, s, r)
+}
+
+func checkStream(t *testing.T, r Route) {
+	t.Helper()
+	if !r.Stream.Watch {
+		if r.Stream != (Stream{}) {
+			t.Errorf("route %s: not watched, but %+v", r.Name, r.Stream)
+		}
+		return
+	}
+	for _, d := range []time.Duration{r.Stream.Idle, r.Stream.FirstToken, r.Stream.Max} {
+		if d < 0 || d > maxStreamTimer || (d > 0 && d < minStreamTimer) {
+			t.Errorf("route %s: a timer of %v in %+v", r.Name, d, r.Stream)
+		}
+	}
+	known := r.Stream.Dialect == "" || slices.Contains(Dialects(), r.Stream.Dialect)
+	if r.Stream.Linger < minStreamTimer || r.Stream.Linger > maxLinger || !known || r.Stream.Terminal >= numTerminals {
+		t.Errorf("route %s: %+v", r.Name, r.Stream)
+	}
 }
 
 // checkReachable sends the route a request made from its own match: some route takes it, and never a later one.

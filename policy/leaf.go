@@ -132,6 +132,30 @@ func short(v time.Duration) string {
 	return s
 }
 
+// boolLeaf is true or false.
+func boolLeaf() leaf[bool] {
+	return leaf[bool]{
+		shape: shape{typ: "`true` or `false`", schema: func() *jsonschema.Schema { return &jsonschema.Schema{Type: "boolean"} }},
+		read:  func(d *decoder, n *yaml.Node) (bool, bool) { return d.boolean(n) },
+	}
+}
+
+func (d *decoder) boolean(n *yaml.Node) (bool, bool) {
+	const what = "true or false"
+	if !d.is(n, yaml.ScalarNode, what) {
+		return false, false
+	}
+	if n.ShortTag() != "!!bool" || (n.Value != "true" && n.Value != "false") {
+		hint := "write it in lower case, without quotes"
+		if n.ShortTag() != "!!bool" && n.ShortTag() != "!!str" {
+			hint = ""
+		}
+		d.errorNode(n, fmt.Sprintf("expected %s, found %s", what, describe(n)), hint)
+		return false, false
+	}
+	return n.Value == "true", true
+}
+
 // wordLeaf is one word of a closed set; the value of words[i] is V(i). Words in later are refused as not yet
 // available.
 func wordLeaf[V ~uint8](words []string, later ...string) leaf[V] {

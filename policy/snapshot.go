@@ -83,6 +83,7 @@ type Route struct {
 	Failure Failure
 	// ShedStatus maps a shed reason to the HTTP status it is answered with; reasons not listed answer 503.
 	ShedStatus map[string]int
+	Stream     Stream
 }
 
 // Match selects requests. Empty fields match everything.
@@ -96,6 +97,35 @@ type PathMatch struct {
 	Prefix string
 	Exact  string
 }
+
+// Stream says how a route's answers are watched.
+type Stream struct {
+	// Watch: bodies are watched, so that one that is cut or late ends honestly. False: `stream: false`; the fields below
+	// then mean nothing.
+	Watch bool
+	// Seal: answers take one more hop, which turns an upstream that died into an end that can be written to.
+	Seal       bool
+	Idle       time.Duration // longest silence between data of a stream; 0: unbounded; default 20 s
+	Linger     time.Duration // how long a complete stream may stay open; default 2 s
+	FirstToken time.Duration // longest wait for the first content, counted from admission; 0: unbounded, the default
+	Max        time.Duration // longest stream, counted from its headers; 0: unbounded, the default
+	// Dialect overrides the one the path and content type tell: a dialect's name, or "" for none.
+	Dialect     string
+	EvidenceEOF bool     // `evidence: eof`: the service sends no proof of completion
+	Terminal    Terminal // how an incomplete stream is ended
+	HoldHeaders bool     // headers wait for the first event, so that a late or failed start is a status; default true
+}
+
+// Terminal is how an incomplete stream is ended.
+type Terminal uint8
+
+// The terminals; the zero value is the default.
+const (
+	TerminalPolyglot Terminal = iota // our frame as a legal last object of the dialect
+	TerminalBare                     // our frame alone
+	TerminalError                    // an error every client of the dialect raises
+	numTerminals
+)
 
 // Rung is one step of a ladder.
 type Rung struct {

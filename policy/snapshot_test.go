@@ -24,9 +24,11 @@ routes:
   failure: closed
   shed: {status: {queue_full: 429, memory: 503}}
   budget: {default: 2s, default_covers: first_content}
+  stream: {seal: false, idle: 30s, linger: 500ms, first_token: 8s, max: 10m, dialect: openai_chat, evidence: eof, terminal: error, hold_headers: none}
 - name: rest
   match: {method: GET}
   ladder: [zeta]
+  stream: false
 `
 	got, problems := Parse("p", []byte(src))
 	if len(problems) > 0 {
@@ -46,6 +48,8 @@ routes:
 			Budget:  Budget{Header: "x-wait", Default: 2 * time.Second, Max: time.Minute, DefaultCovers: CoversFirstContent},
 			Ladder:  []Rung{{Tier: 1}, {Tier: 0}},
 			Failure: FailClosed, ShedStatus: map[string]int{"queue_full": 429, "memory": 503},
+			Stream: Stream{Watch: true, Idle: 30 * time.Second, Linger: 500 * time.Millisecond, FirstToken: 8 * time.Second, Max: 10 * time.Minute,
+				Dialect: "openai_chat", EvidenceEOF: true, Terminal: TerminalError},
 		}, {
 			Name: "rest", Match: Match{Methods: []string{"GET"}}, Budget: budget, Ladder: []Rung{{Tier: 0}}, Failure: FailOpen,
 		}},
@@ -60,6 +64,9 @@ func TestUnsetIsTheDefaultAndEmptyIsNot(t *testing.T) {
 	unset := mustParse(t, "version: 1"+rest)
 	if diff := cmp.Diff(Defaults().Priority, unset.Priority); diff != "" {
 		t.Errorf("priority (-default +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(DefaultStream(), unset.Routes[0].Stream); diff != "" {
+		t.Errorf("stream (-default +got):\n%s", diff)
 	}
 	empty := mustParse(t, "version: 1\npriority: {map: {}, default: 0}"+rest)
 	if n := len(empty.Priority.Values); n != 0 {

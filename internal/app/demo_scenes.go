@@ -83,7 +83,7 @@ func timeScenes() []scene {
 	return []scene{{
 		title: "slow: the model needs 8 s, the caller has 400 ms", headers: []string{"x-stub-mode: slow", "x-budget-ms: 400"},
 		status: 504, source: "deadline", want: map[string]string{"x-should-retry": "false", "retry-after": ""},
-		body: `{"error":"deadline","reason":"deadline"}`, outcome: "deadline", arrived: 1, cancelled: 1,
+		body: `{"error":{"message":"deadline: deadline","type":"deadline","param":null,"code":"deadline"},"reason":"deadline"}`, outcome: "deadline", arrived: 1, cancelled: 1,
 		from: 380 * time.Millisecond, upTo: 2 * time.Second,
 		after: "The request had reached the upstream and its time ran out: 504, just before the caller's own clock would have rung, and the " +
 			"upstream was told to stop, so that no GPU goes on working for an answer nobody will get.",
@@ -100,13 +100,13 @@ func queueScenes() []scene {
 		title: "expired: the time runs out in the queue", headers: []string{"x-budget-ms: 400"}, running: 4,
 		before: "First, four requests of the demo take the four slots and keep them.",
 		status: 503, source: "shed", want: map[string]string{"x-should-retry": "false", "x-degraded": "false"},
-		body: `{"error":"capacity","reason":"deadline_expired"}`, outcome: "shed", from: 380 * time.Millisecond, upTo: 2 * time.Second,
+		body: `{"error":{"message":"capacity: deadline_expired","type":"capacity","param":null,"code":"deadline_expired"},"reason":"deadline_expired"}`, outcome: "shed", from: 380 * time.Millisecond, upTo: 2 * time.Second,
 		after: "It waited for a slot until its time was gone. 503 and not 504: the upstream was never asked, so the problem is on this side.",
 	}, {
 		title: "full: no slot and no place to wait", running: 4, waiting: 8,
 		before: "First, twelve requests of the demo take the four slots and the eight places.",
 		status: 503, source: "shed", want: map[string]string{"retry-after": "1", "retry-after-ms": anyValue, "x-should-retry": "", "x-degraded": "false"},
-		body: `{"error":"capacity","reason":"queue_full"}`, outcome: "shed",
+		body: `{"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}`, outcome: "shed",
 		after: "The thirteenth is refused at once, with the time after which a retry makes sense: shedding instead of collapsing. Then the demo's " +
 			"twelve clients hang up: those that ran are cancelled upstream, those that waited leave the queue.",
 	}}

@@ -110,7 +110,7 @@ func TestWhatStillWaitsIsRefusedOneSecondBeforeTheEnd(t *testing.T) {
 	s, running, waiting := full(t, "1.3s")
 	began := time.Now()
 	s.stop()
-	waiting.expect(`503 {"error":"capacity","reason":"shutting_down"}`)
+	waiting.expect(`503 {"error":{"message":"capacity: shutting_down","type":"capacity","param":null,"code":"shutting_down"},"reason":"shutting_down"}`)
 	if took := time.Since(began); took < 300*time.Millisecond || took > 1250*time.Millisecond {
 		t.Errorf("refused after %s, want 300 ms: one second before the end", took)
 	}
@@ -128,7 +128,7 @@ func TestWhatStillRunsAtTheEndIsCutAndTheExitIsClean(t *testing.T) {
 	s, running, waiting := full(t, "400ms")
 	began := time.Now()
 	s.stop()
-	waiting.expect(`503 {"error":"capacity","reason":"shutting_down"}`)
+	waiting.expect(`503 {"error":{"message":"capacity: shutting_down","type":"capacity","param":null,"code":"shutting_down"},"reason":"shutting_down"}`)
 	running.expect("end")
 	if took := time.Since(began); took < 400*time.Millisecond {
 		t.Errorf("cut after %s, want the whole grace period of 400 ms", took)

@@ -286,7 +286,7 @@ func (s *server) setReady(on bool) {
 // live is what the metrics read at a scrape.
 func (s *server) live() metrics.Live {
 	st := s.proc.Dump(false)
-	l := metrics.Live{Unaccounted: s.proc.Tally().Unaccounted}
+	l := metrics.Live{Unaccounted: s.proc.Tally().Unaccounted, HeldBytes: s.proc.HeldBytes()}
 	for _, t := range st.Tiers {
 		l.Tiers = append(l.Tiers, metrics.Tier{Name: t.Tier, Limit: t.Limit, Used: t.Used, UsedMax: t.UsedMax,
 			Waiting: t.Waiting, WaitMax: t.WaitingMax})

@@ -27,7 +27,7 @@ import (
 const patience = 20 * time.Second
 
 // narrow lets one run and one wait.
-const narrow = "version: 1\ntiers: {full: {model: {concurrency: 1, queue: 1}}}\nroutes: [{name: chat, ladder: [full]}]\n"
+const narrow = "version: 1\ntiers: {full: {model: {concurrency: 1, queue: 1}}}\nroutes: [{name: chat, ladder: [full], stream: false}]\n"
 
 // eventually waits until ok holds.
 func eventually(t *testing.T, what string, ok func() bool) {

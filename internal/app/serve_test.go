@@ -104,7 +104,7 @@ func TestServeServesRequestsProbesAndState(t *testing.T) {
 	second.request("x-budget-ms", "9000", "x-priority", "high")
 	eventually(t, "the second waits", func() bool { return s.state().Tiers[0].Waiting == 1 })
 	third.request()
-	third.expect(`503 {"error":"capacity","reason":"queue_full"}`)
+	third.expect(`503 {"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}`)
 
 	d := s.state()
 	row := d.Tiers[0]

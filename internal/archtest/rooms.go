@@ -29,22 +29,26 @@ var rooms = map[string]room{
 	"internal/deadline": {level: 0, pure: true},
 	"policy":            {level: 0, pure: true},
 
-	// The protocol of one request, the queue of one tier, and Envoy's configuration, whose matter is protos.
-	"internal/session": {level: 1, pure: true},
+	// What is on the wire, the protocol of one request, the queue of one tier, and Envoy's configuration, whose
+	// matter is protos.
+	"internal/dialect": {level: 1, pure: true},
 	"internal/limit":   {level: 1, pure: true, locks: true},
 	"envoy":            {level: 1},
 
-	"internal/engine": {level: 2},
+	"internal/answer":  {level: 2, pure: true},
+	"internal/engine":  {level: 2},
+	"internal/session": {level: 3, pure: true},
 
 	// Shells: they meet the network, the clock and the file system. policy/watch is one of them, although it lies
 	// below policy in the tree: it reads files, debounces by the clock and owns a goroutine.
-	"extproc":          {level: 3},
-	"policy/watch":     {level: 3},
-	"internal/metrics": {level: 3},
-	"internal/admin":   {level: 3},
+	"extproc":          {level: 4},
+	"policy/watch":     {level: 4},
+	"internal/metrics": {level: 4},
+	"internal/admin":   {level: 4},
+	"internal/seal":    {level: 4},
 
-	"internal/app": {level: 4, edge: true},
-	"cmd/brownout": {level: 5, edge: true},
+	"internal/app": {level: 5, edge: true},
+	"cmd/brownout": {level: 6, edge: true},
 
 	"internal/stub":    {kind: outsider},
 	"internal/loadgen": {kind: outsider},

@@ -6,6 +6,7 @@ import (
 	"github.com/envoy-brownout/brownout/internal/deadline"
 	"github.com/envoy-brownout/brownout/internal/limit"
 	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/policy"
 )
 
 // ClassDefault is the class of requests without a known priority value.
@@ -32,6 +33,7 @@ type Verdict struct {
 	GiveUp time.Time
 
 	Tier   string           // of an Admitted: who answers
+	Stream policy.Stream    // of an Admitted: how the answer is watched
 	Reason outcome.Degraded // of an Admitted below the first tier: why
 	Ticket *limit.Ticket    // of an Admitted
 

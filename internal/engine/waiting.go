@@ -152,7 +152,7 @@ func (w *Waiting) admitted(rung int, t *limit.Ticket, waited time.Duration) Verd
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v := w.base
-	v.Kind, v.Tier, v.Ticket = Admitted, w.tier(rung), t
+	v.Kind, v.Tier, v.Ticket, v.Stream = Admitted, w.tier(rung), t, w.route.Stream
 	if rung > 0 {
 		v.Reason = w.first.Rung()
 	}

@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Live struct {
 	Tiers       []Tier
 	Unaccounted int64
+	HeldBytes   int64
 }
 
 // Tier is one tier's limiter at a scrape.
@@ -17,7 +18,7 @@ type Tier struct {
 type collector struct {
 	live                                     func() Live
 	limit, inflight, inflightMax, depth, max *prometheus.Desc
-	unaccounted                              *prometheus.Desc
+	unaccounted, held                        *prometheus.Desc
 }
 
 func newCollector(live func() Live) *collector {
@@ -32,12 +33,13 @@ func newCollector(live func() Live) *collector {
 		depth:       tier("queue_depth", "Requests waiting."),
 		max:         tier("queue_depth_max", "Most requests waiting at once since the start or the last reset."),
 		unaccounted: prometheus.NewDesc("brownout_unaccounted", "Arrivals without an outcome that are not in flight: always 0, or there is a bug.", nil, nil),
+		held:        prometheus.NewDesc("brownout_held_bytes", "Bytes of answers held back: unfinished events, and documents being collected.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.limit, c.inflight, c.inflightMax, c.depth, c.max, c.unaccounted} {
+	for _, d := range []*prometheus.Desc{c.limit, c.inflight, c.inflightMax, c.depth, c.max, c.unaccounted, c.held} {
 		ch <- d
 	}
 }
@@ -56,4 +58,5 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.max, float64(t.WaitMax), t.Name)
 	}
 	gauge(c.unaccounted, float64(live.Unaccounted))
+	gauge(c.held, float64(live.HeldBytes))
 }

@@ -5,6 +5,7 @@ package metrics
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,12 +27,19 @@ type Request struct {
 	Status             int
 	UpstreamOutcome    string
 	Duration, Upstream time.Duration
+	FirstToken         time.Duration
+	Dialect, Terminal  string
+	Cut, Sealed        bool
 }
+
+// tokenBuckets are those of the time to first token in OpenTelemetry's conventions for generative AI.
+var tokenBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
 
 // Metrics counts. Make one with New.
 type Metrics struct {
 	arrivals, requests, sheds, degraded, upstream, ignored, reloads *prometheus.CounterVec
-	queueWait                                                       *prometheus.HistogramVec
+	terminals, cuts                                                 *prometheus.CounterVec
+	queueWait, firstToken                                           *prometheus.HistogramVec
 	lastReload, stale                                               prometheus.Gauge
 }
 
@@ -56,6 +64,12 @@ func New(reg prometheus.Registerer, version string, live func() Live) (*Metrics,
 			Name: "brownout_queue_wait_seconds", Help: "Time in a tier's queue, zero included, of requests admitted or giving up.",
 			Buckets: waitBuckets,
 		}, []string{"tier", "class"}),
+		terminals: counter("terminal_frames_total", "Streams ended by a frame of ours, by dialect and why.", "dialect", "reason"),
+		cuts:      counter("cuts_total", "Answers whose upstream died in the middle. sealed=false: not repaired, and a caller that left may be among them.", "sealed"),
+		firstToken: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "brownout_first_token_seconds", Help: "Time from the slot to the first content of a stream.",
+			Buckets: tokenBuckets,
+		}, []string{"tier"}),
 		lastReload: f.NewGauge(prometheus.GaugeOpts{
 			Name: "brownout_config_last_reload_success_timestamp_seconds", Help: "Unix time of the last policy that was applied."}),
 		stale: f.NewGauge(prometheus.GaugeOpts{
@@ -83,6 +97,15 @@ func (m *Metrics) Finished(r Request) {
 	}
 	if r.UpstreamOutcome != "" {
 		m.upstream.WithLabelValues(r.Tier, r.UpstreamOutcome).Inc()
+	}
+	if r.Terminal != "" {
+		m.terminals.WithLabelValues(r.Dialect, r.Terminal).Inc()
+	}
+	if r.Cut {
+		m.cuts.WithLabelValues(strconv.FormatBool(r.Sealed)).Inc()
+	}
+	if r.FirstToken > 0 {
+		m.firstToken.WithLabelValues(r.Tier).Observe(r.FirstToken.Seconds())
 	}
 }
 

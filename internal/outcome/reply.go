@@ -27,7 +27,7 @@ const (
 // Header is one header field; names are lower case.
 type Header struct{ Name, Value string }
 
-// Reply is an answer that brownout writes itself.
+// Reply is an answer that brownout writes itself. Its body depends on the caller's dialect and is added by who knows it.
 type Reply struct {
 	Status  int
 	Source  Source
@@ -48,7 +48,6 @@ func ShedReply(reason Shed, status int, retryAfter time.Duration) Reply {
 			{HeaderRetryAfterMs, strconv.FormatInt(ms, 10)},
 			{HeaderRetryAfter, strconv.FormatInt(secs, 10)},
 		},
-		Body: plainBody("capacity", reason.String()),
 	}
 	if !reason.Retryable() {
 		r.Headers = append(r.Headers, Header{HeaderShouldRetry, "false"})
@@ -57,15 +56,38 @@ func ShedReply(reason Shed, status int, retryAfter time.Duration) Reply {
 }
 
 // DeadlineReply ends a request whose deadline passed after the upstream was reached and before its headers came.
-// reason is DegradedDeadline or DegradedSlowFirstToken.
-func DeadlineReply(reason Degraded) Reply {
+func DeadlineReply() Reply {
 	r := Reply{
 		Status:  504,
 		Source:  SourceDeadline,
 		Headers: []Header{{HeaderShouldRetry, "false"}},
-		Body:    plainBody("deadline", reason.String()),
 	}
 	return r.labelled()
+}
+
+// CutReply stands for an answer of the upstream that was cut before anything of it had gone on.
+func CutReply() Reply { return Reply{Status: 502, Source: SourceUpstream}.labelled() }
+
+// ErrorReply stands for an answer of the upstream that began with an error inside a 200: the error, with the status it
+// should have had.
+func ErrorReply(o Outcome) Reply {
+	r := Reply{Status: errorStatus(o), Source: SourceUpstream}
+	if o == Quota {
+		r.Headers = append(r.Headers, Header{HeaderShouldRetry, "false"})
+	}
+	return r.labelled()
+}
+
+func errorStatus(o Outcome) int {
+	switch o {
+	case Throttled, Quota:
+		return 429
+	case Overloaded, Evicted:
+		return 503
+	case BadRequest:
+		return 400
+	}
+	return 502
 }
 
 // labelled adds the headers every answer of ours carries: no tier answered, so none is named.
@@ -75,15 +97,4 @@ func (r Reply) labelled() Reply {
 		Header{HeaderDegraded, "false"},
 		Header{HeaderSource, r.Source.String()})
 	return r
-}
-
-// plainBody is the body for a dialect we do not know. kind and reason come from closed enums of plain ASCII
-// names, so no escaping is needed.
-func plainBody(kind, reason string) []byte {
-	b := make([]byte, 0, len(kind)+len(reason)+24)
-	b = append(b, `{"error":"`...)
-	b = append(b, kind...)
-	b = append(b, `","reason":"`...)
-	b = append(b, reason...)
-	return append(b, `"}`...)
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"time"
 
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -30,6 +31,8 @@ type Continue struct {
 	Tier            string
 	RemainingMillis int64
 	CoversWhole     bool
+	Watched         bool // ask for the answer's body
+	Sealed          bool // send it over the seal
 }
 
 // ContinueAnswer: let the answer's headers go on, with Set overwritten and Remove removed.
@@ -38,11 +41,24 @@ type ContinueAnswer struct {
 	Remove []string
 }
 
-// ContinueTrailers: let the answer's trailers go on.
+// ContinueTrailers: let the answer's trailers go on, without those of the seal.
 type ContinueTrailers struct{}
 
 // ContinueBody: let a body message go on that was not asked for.
 type ContinueBody struct{ Phase Phase }
+
+// SendBody: send a piece of the answer's body to the caller. With End the answer is over, and if the upstream is not, Envoy
+// cancels it. Data is not empty where End is ours: Envoy takes no end without bytes.
+type SendBody struct {
+	Data []byte
+	End  bool
+}
+
+// Reset: break the answer off, because it cannot be ended honestly.
+type Reset struct{}
+
+// CancelUpstream: end the upstream's work through the seal, whether or not the caller still reads.
+type CancelUpstream struct{}
 
 // Reply: answer in the upstream's place; Envoy cancels what runs upstream.
 type Reply struct{ outcome.Reply }
@@ -58,8 +74,15 @@ type Finish struct {
 	Degraded outcome.Degraded
 	Shed     outcome.Shed
 	ShedTier string
-	// AdmittedAt and HeadersAt are when the slot was taken and when the answer's headers came; zero: never.
-	AdmittedAt, HeadersAt time.Time
+	// AdmittedAt, HeadersAt and ContentAt are when the slot was taken, when the answer's headers came and when its first
+	// content; zero: never, or not looked for.
+	AdmittedAt, HeadersAt, ContentAt time.Time
+	Dialect                          dialect.ID
+	// Terminal is the reason of the ending of ours, if the caller got one.
+	Terminal outcome.Degraded
+	// Cut: the upstream died in its answer. CutSealed: the seal told; otherwise it is what it looks like from here.
+	Cut, CutSealed bool
+	Usage          dialect.Usage
 }
 
 // ProtocolError: an event that cannot happen in this state. The stream goes on; somebody should look.
@@ -74,6 +97,9 @@ func (Continue) effect()         {}
 func (ContinueAnswer) effect()   {}
 func (ContinueTrailers) effect() {}
 func (ContinueBody) effect()     {}
+func (SendBody) effect()         {}
+func (Reset) effect()            {}
+func (CancelUpstream) effect()   {}
 func (Reply) effect()            {}
 func (Finish) effect()           {}
 func (ProtocolError) effect()    {}

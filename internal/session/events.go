@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -11,7 +12,21 @@ import (
 type Event interface{ event() }
 
 // RequestHeaders: the request's headers arrived. They go to the engine unread.
-type RequestHeaders struct{}
+type RequestHeaders struct {
+	Dialect dialect.ID // that the path tells
+	Known   bool       // the path tells one
+}
+
+// Watch says how the body of an answer is watched.
+type Watch struct {
+	Idle, Linger    time.Duration // 0: unbounded
+	FirstToken, Max time.Duration // 0: unbounded
+	Stream          dialect.Options
+	Dialect         dialect.ID // overrides what the path tells, if Pinned
+	Pinned          bool
+	Hold            bool // headers wait for the first unit
+	Sealed          bool // an upstream that dies shows as a cut trailer
+}
 
 // Unmatched: no route of the policy matches.
 type Unmatched struct{}
@@ -30,6 +45,7 @@ type Admitted struct {
 	Deadline deadline.Deadline
 	// ExpiredStatus is the HTTP status of a shed for deadline_expired, should no time be left to use the slot.
 	ExpiredStatus int
+	Watch         *Watch // nil: the body is not watched
 }
 
 // Refused: every accepted tier refused.
@@ -51,14 +67,23 @@ type ResponseHeaders struct {
 	// Degraded: the upstream itself says x-degraded: true; a brownout further in.
 	Degraded   bool
 	RetryAfter string // as received
-	EndOfBody  bool   // there is no body
+	Encoded    bool   // the body has a content-encoding
+	// Dropped is the upstream's own word for why it gave the request up, as a scheduler in front of it says in a header;
+	// Unknown: nothing said.
+	Dropped   outcome.Outcome
+	NoRetry   bool // it also says that a repeat would do no better
+	EndOfBody bool // there is no body
 }
 
-// ResponseTrailers: the answer's trailers arrived; its body ended well.
-type ResponseTrailers struct{}
+// ResponseTrailers: the answer's trailers arrived. Cut: they are the seal's, and say that the upstream died.
+type ResponseTrailers struct{ Cut bool }
 
-// Body: a body message of a phase that was not asked for.
-type Body struct{ Phase Phase }
+// Body: a piece of a body, or request trailers. Data is not changed afterwards.
+type Body struct {
+	Phase Phase
+	Data  []byte
+	End   bool // nothing follows
+}
 
 // Phase is where in the exchange a message belongs.
 type Phase uint8

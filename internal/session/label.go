@@ -13,6 +13,9 @@ import (
 // plantedInAnswers are names of ours that mean something between brownout and Envoy; an upstream has no use for them.
 var plantedInAnswers = []string{"x-brownout-seal", "x-brownout-inner"}
 
+// bodyDigests are headers that speak of exact bytes; an ending of ours would make them false.
+var bodyDigests = []string{"content-length", "content-md5", "digest", "content-digest", "etag"}
+
 // label is the honest mark on an answer of somebody else: which tier gave it, whether it is less than was asked for,
 // and who wrote it. Ours overwrite what the upstream may have sent under the same names, except that an upstream
 // that calls its own answer degraded is believed.
@@ -38,6 +41,13 @@ func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
 	}
 	if isStream(ev.ContentType) {
 		set("x-accel-buffering", "no")
+		if s.watch != nil {
+			c.Remove = append(c.Remove, bodyDigests...)
+		}
+	}
+	if s.verdict == outcome.Quota || (ev.NoRetry && ev.Status >= 400) {
+		c.Remove = append(c.Remove, outcome.HeaderRetryAfter, outcome.HeaderRetryAfterMs)
+		set(outcome.HeaderShouldRetry, "false")
 	}
 	if ev.Status == 429 || ev.Status >= 500 {
 		if tooLong(now, ev.RetryAfter) {
@@ -57,16 +67,6 @@ func tooLong(now time.Time, v string) bool {
 	}
 	if t, err := http.ParseTime(v); err == nil {
 		return t.Sub(now) > outcome.MaxRetryAfter*time.Second
-	}
-	return false
-}
-
-// isStream says whether an answer comes piece by piece, so that its headers are not its end.
-func isStream(contentType string) bool {
-	media, _, _ := strings.Cut(contentType, ";")
-	switch strings.ToLower(strings.TrimSpace(media)) {
-	case "text/event-stream", "application/x-ndjson", "application/jsonl":
-		return true
 	}
 	return false
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -51,12 +52,20 @@ func parseLine(t *testing.T, line string) (time.Duration, Event) {
 	if err != nil || len(f) < 2 {
 		t.Fatalf("line %q: want MS EVENT key=value…", line)
 	}
+	at := time.Duration(ms) * time.Millisecond
+	if f[1] == "body" || f[1] == "last" {
+		data, err := strconv.Unquote(strings.TrimSpace(line[strings.Index(line, f[1])+len(f[1]):]))
+		if err != nil {
+			t.Fatalf("line %q: want a quoted string: %v", line, err)
+		}
+		return at, Body{Phase: ResponseBody, Data: []byte(data), End: f[1] == "last"}
+	}
 	kv := map[string]string{}
 	for _, s := range f[2:] {
 		k, v, _ := strings.Cut(s, "=")
 		kv[k] = v
 	}
-	return time.Duration(ms) * time.Millisecond, makeEvent(t, f[1], kv)
+	return at, makeEvent(t, f[1], kv)
 }
 
 func makeEvent(t *testing.T, name string, kv map[string]string) Event {
@@ -74,7 +83,8 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 	after := func(k string, def int) time.Time { return epoch.Add(time.Duration(num(k, def)) * time.Millisecond) }
 	switch name {
 	case "request":
-		return RequestHeaders{}
+		id, ok := dialect.ByPath(kv["path"])
+		return RequestHeaders{id, ok}
 	case "unmatched":
 		return Unmatched{}
 	case "parked":
@@ -88,17 +98,16 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 		if kv["reason"] != "" {
 			why = outcome.DegradedQueuePressure
 		}
-		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d, ExpiredStatus: 503}
+		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d, ExpiredStatus: 503, Watch: makeWatch(kv, num)}
 	case "refused":
 		r, _ := outcome.ShedByName(kv["reason"])
 		return Refused{Route: "chat", Reason: r, Tier: kv["tier"], Status: num("status", 503), RetryAfter: 700 * time.Millisecond}
 	case "answer":
 		return ResponseHeaders{Status: num("status", 200), ContentType: kv["type"], FromEnvoy: kv["envoy"] != "", Details: kv["envoy"],
-			Degraded: kv["degraded"] == "true", RetryAfter: kv["retry-after"], EndOfBody: kv["end"] == "true"}
+			Degraded: kv["degraded"] == "true", RetryAfter: kv["retry-after"], EndOfBody: kv["end"] == "true",
+			Encoded: kv["encoded"] == "true"}
 	case "trailers":
-		return ResponseTrailers{}
-	case "body":
-		return Body{Phase: ResponseBody}
+		return ResponseTrailers{Cut: kv["cut"] == "true"}
 	case "wake":
 		return Wake{}
 	case "closed":
@@ -108,19 +117,42 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 	return nil
 }
 
+// makeWatch reads how an answer is watched: watch=plain or watch=sealed, and the timers in milliseconds.
+func makeWatch(kv map[string]string, num func(string, int) int) *Watch {
+	if kv["watch"] == "" {
+		return nil
+	}
+	ms := func(k string, def int) time.Duration { return time.Duration(num(k, def)) * time.Millisecond }
+	return &Watch{Idle: ms("idle", 20_000), Linger: ms("linger", 2000), FirstToken: ms("token", 0), Max: ms("max", 0),
+		Hold: num("hold", 1) == 1, Sealed: kv["watch"] == "sealed"}
+}
+
 func describe(e Effect) string {
 	switch e := e.(type) {
+	case SendBody:
+		return fmt.Sprintf("SendBody end=%t %q", e.End, e.Data)
 	case Reply:
 		return fmt.Sprintf("Reply %d %s %s", e.Status, headers(e.Headers), e.Body)
 	case ContinueAnswer:
 		return fmt.Sprintf("ContinueAnswer set %s remove %v", headers(e.Set), e.Remove)
 	case Finish:
-		return fmt.Sprintf("Finish outcome=%s source=%s status=%d tier=%q degraded=%q shed=%q of %q", e.Outcome, e.Source, e.Status, e.Tier,
+		s := fmt.Sprintf("Finish outcome=%s source=%s status=%d tier=%q degraded=%q shed=%q of %q", e.Outcome, e.Source, e.Status, e.Tier,
 			e.Degraded, e.Shed, e.ShedTier)
+		if e.Terminal != outcome.DegradedNone {
+			s += fmt.Sprintf(" terminal=%s in %s", e.Terminal, e.Dialect)
+		}
+		if e.Cut {
+			s += fmt.Sprintf(" cut sealed=%t", e.CutSealed)
+		}
+		return s
 	case ExtendTimeout:
 		return fmt.Sprintf("ExtendTimeout %s", e.For)
 	case Continue:
-		return fmt.Sprintf("Continue tier=%s remaining=%dms whole=%t", e.Tier, e.RemainingMillis, e.CoversWhole)
+		s := fmt.Sprintf("Continue tier=%s remaining=%dms whole=%t", e.Tier, e.RemainingMillis, e.CoversWhole)
+		if e.Watched {
+			s += fmt.Sprintf(" watched sealed=%t", e.Sealed)
+		}
+		return s
 	case ProtocolError:
 		return "ProtocolError " + e.What
 	}

@@ -3,7 +3,9 @@ package session
 import (
 	"time"
 
+	"github.com/envoy-brownout/brownout/internal/answer"
 	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -17,11 +19,12 @@ const (
 	asking
 	parked
 	admitted
+	holding
 	answered
 	ended
 )
 
-var stateNames = [...]string{"start", "asking", "parked", "admitted", "answered", "ended"}
+var stateNames = [...]string{"start", "asking", "parked", "admitted", "holding", "answered", "ended"}
 
 func (s state) String() string { return stateNames[s] }
 
@@ -31,22 +34,35 @@ type Session struct {
 	extended bool
 	held     bool             // a slot is held
 	passing  bool             // ended, and what follows goes on untouched
+	duplex   bool             // …the answer's body piece by piece
 	reason   outcome.Degraded // why a lower tier runs it
 	deadline deadline.Deadline
-	wake     time.Time // zero: none
-	fin      Finish    // filled as facts arrive
+	timers   timers
+	fin      Finish // filled as facts arrive
 	verdict  outcome.Outcome
+	request  RequestHeaders
+
+	watch  *Watch
+	header ResponseHeaders // of a watched answer
+	body   *answer.Answer  // of a watched answer, once its headers are there
 }
 
 // Passing is a session that lets everything go on untouched and accounts for nothing: for what follows after the
-// session it replaces has failed.
-func Passing() Session { return Session{state: ended, passing: true, held: true} }
-
-// NextWake is when the session wants a Wake event, or false.
-func (s *Session) NextWake() (time.Time, bool) { return s.wake, !s.wake.IsZero() }
+// session it replaces has failed. duplex: the answer's body comes as a stream and must be sent on.
+func Passing(duplex bool) Session {
+	return Session{state: ended, passing: true, held: true, duplex: duplex}
+}
 
 // Ended says whether the request has been accounted for.
 func (s *Session) Ended() bool { return s.state == ended }
+
+// Held is how many bytes of the answer are held back.
+func (s *Session) Held() int {
+	if s.body == nil || s.state == ended {
+		return 0
+	}
+	return s.body.Held()
+}
 
 // Step takes one event and appends what is to be done to dst.
 func (s *Session) Step(dst []Effect, now time.Time, ev Event) []Effect {
@@ -55,18 +71,15 @@ func (s *Session) Step(dst []Effect, now time.Time, ev Event) []Effect {
 	}
 	switch ev := ev.(type) {
 	case RequestHeaders:
-		return s.onRequest(dst)
+		return s.onRequest(dst, ev)
 	case Unmatched, Parked, Admitted, Refused:
 		return s.onVerdict(dst, now, ev)
 	case ResponseHeaders:
 		return s.onAnswer(dst, now, ev)
 	case ResponseTrailers:
-		if s.state != answered {
-			return s.impossible(append(dst, ContinueTrailers{}), "response trailers")
-		}
-		return s.finish(append(dst, ContinueTrailers{}), s.verdict)
+		return s.onTrailers(dst, now, ev)
 	case Body:
-		return append(dst, ContinueBody(ev))
+		return s.onBody(dst, now, ev)
 	case Wake:
 		return s.onWake(dst, now)
 	case Closed:
@@ -75,11 +88,11 @@ func (s *Session) Step(dst []Effect, now time.Time, ev Event) []Effect {
 	return s.impossible(dst, "unknown event")
 }
 
-func (s *Session) onRequest(dst []Effect) []Effect {
+func (s *Session) onRequest(dst []Effect, ev RequestHeaders) []Effect {
 	if s.state != start {
 		return s.impossible(dst, "request headers")
 	}
-	s.state = asking
+	s.state, s.request, s.fin.Dialect = asking, ev, ev.Dialect
 	return append(dst, Offer{})
 }
 
@@ -119,23 +132,26 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 		refused := Refused{Route: ev.Route, Reason: outcome.ShedDeadlineExpired, Tier: ev.Tier, Status: ev.ExpiredStatus, RetryAfter: time.Second}
 		return s.onRefused(append(dst, ReleaseSlot{}), refused)
 	}
-	s.state, s.deadline = admitted, ev.Deadline
+	s.state, s.deadline, s.watch = admitted, ev.Deadline, ev.Watch
 	s.fin.Route, s.fin.Tier, s.reason, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, now
-	s.wake = ev.Deadline.KillAt()
+	s.timers.admit(now, ev.Deadline, ev.Watch)
 	return append(dst, Continue{
 		Tier:            ev.Tier,
 		RemainingMillis: ev.Deadline.RemainingMillis(now),
 		CoversWhole:     ev.Deadline.CoversWhole(),
+		Watched:         ev.Watch != nil,
+		Sealed:          ev.Watch != nil && ev.Watch.Sealed,
 	})
 }
 
 func (s *Session) onRefused(dst []Effect, ev Refused) []Effect {
 	r := outcome.ShedReply(ev.Reason, ev.Status, ev.RetryAfter)
+	r.Body = dialect.ErrorBody(s.request.Dialect, dialect.Capacity, ev.Reason.String())
 	s.fin.Route, s.fin.Shed, s.fin.ShedTier = ev.Route, ev.Reason, ev.Tier
-	s.fin.Source, s.fin.Status = r.Source, r.Status
-	return s.finish(append(dst, Reply{r}), outcome.ShedOutcome)
+	return s.reply(dst, r, outcome.ShedOutcome)
 }
 
+// onAnswer takes the answer's headers. One that is not watched is labelled and let go; its end tells the rest.
 func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Effect {
 	if s.state == start { // Envoy answers a request it could not read: there is nothing to decide
 		s.state, s.passing = ended, true
@@ -144,43 +160,59 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 	if s.state != admitted {
 		return s.impossible(append(dst, ContinueAnswer{}), "response headers")
 	}
-	s.state = answered
 	s.fin.Status, s.fin.HeadersAt, s.fin.Source = ev.Status, now, outcome.SourceUpstream
 	if ev.FromEnvoy {
 		s.fin.Source = outcome.SourceEnvoy
 	}
 	s.verdict = outcome.ByStatus(ev.Status, ev.FromEnvoy, ev.Details)
-	if s.verdict == outcome.OK && (s.reason != outcome.DegradedNone || ev.Degraded) {
-		s.verdict, s.fin.Degraded = outcome.DegradedOK, s.reason // an error of a lower tier is no degraded answer
+	if ev.Dropped != outcome.Unknown && ev.Status >= 400 {
+		s.verdict = ev.Dropped
 	}
-	s.wake = s.deadline.EndAt(isStream(ev.ContentType))
-	dst = append(dst, s.label(now, ev))
+	s.header = ev
+	if s.watch != nil && !ev.EndOfBody {
+		return s.watchAnswer(dst, now)
+	}
+	s.timers.answer(now, s.deadline, isStream(ev.ContentType), nil)
+	dst = s.release(dst, now)
 	if ev.EndOfBody {
 		return s.finish(dst, s.verdict)
 	}
 	return dst
 }
 
-// onWake acts on a deadline. Before headers it answers 504. After headers the status is out and the body is not
-// watched in this version: the miss is counted when the answer ends.
-func (s *Session) onWake(dst []Effect, now time.Time) []Effect {
-	if s.wake.IsZero() || now.Before(s.wake) {
-		return dst
+// release lets the answer's headers go, labelled.
+func (s *Session) release(dst []Effect, now time.Time) []Effect {
+	s.state = answered
+	if s.header.Status < 400 && !s.header.FromEnvoy { // an error of a lower tier is no degraded answer
+		s.fin.Degraded = s.reason
+		if s.verdict == outcome.OK && (s.reason != outcome.DegradedNone || s.header.Degraded) {
+			s.verdict = outcome.DegradedOK
+		}
 	}
-	s.wake = time.Time{}
-	switch s.state {
-	case admitted:
-		r := outcome.DeadlineReply(outcome.DegradedDeadline)
-		s.fin.Source, s.fin.Status = r.Source, r.Status
-		return s.finish(append(dst, Reply{r}), outcome.Deadline)
-	case answered:
-		s.verdict = outcome.First(s.verdict, outcome.Deadline)
+	return append(dst, s.label(now, s.header))
+}
+
+// onBody takes a piece of a body. Pieces of a phase that is not watched go on as they are.
+func (s *Session) onBody(dst []Effect, now time.Time, ev Body) []Effect {
+	if ev.Phase != ResponseBody || s.body == nil {
+		return append(dst, ContinueBody{ev.Phase})
 	}
-	return dst
+	return s.watchBody(dst, now, ev)
+}
+
+func (s *Session) onTrailers(dst []Effect, now time.Time, ev ResponseTrailers) []Effect {
+	switch {
+	case s.body != nil:
+		return s.watchTrailers(dst, now, ev)
+	case s.state != answered:
+		return s.impossible(append(dst, ContinueTrailers{}), "response trailers")
+	}
+	return s.finish(append(dst, ContinueTrailers{}), s.verdict)
 }
 
 // onClosed ends on closure. Before the answer it can only be the caller; Envoy would have said something. After
-// headers a clean end, an abort and a cut look alike (Envoy closes the side stream for each), so the status decides.
+// headers of an answer that is not watched a clean end, an abort and a cut look alike (Envoy closes the side stream for
+// each), so the status decides.
 func (s *Session) onClosed(dst []Effect) []Effect {
 	switch s.state {
 	case start:
@@ -190,6 +222,9 @@ func (s *Session) onClosed(dst []Effect) []Effect {
 		return s.finish(append(dst, Abandon{}), outcome.ClientAborted)
 	case admitted:
 		return s.finish(dst, outcome.ClientAborted)
+	}
+	if s.body != nil {
+		return s.watchClosed(dst)
 	}
 	return s.finish(dst, s.verdict)
 }
@@ -211,13 +246,22 @@ func (s *Session) afterEnd(dst []Effect, ev Event) []Effect {
 	case ResponseTrailers:
 		return append(dst, ContinueTrailers{})
 	case Body:
-		return append(dst, ContinueBody(ev))
+		if ev.Phase == ResponseBody && s.duplex {
+			return append(dst, SendBody{ev.Data, ev.End})
+		}
+		return append(dst, ContinueBody{ev.Phase})
 	}
 	return dst
 }
 
+// reply answers in the upstream's place and ends.
+func (s *Session) reply(dst []Effect, r outcome.Reply, o outcome.Outcome) []Effect {
+	s.fin.Source, s.fin.Status, s.fin.Degraded = r.Source, r.Status, outcome.DegradedNone
+	return s.finish(s.cancel(append(dst, Reply{r})), o)
+}
+
 func (s *Session) finish(dst []Effect, o outcome.Outcome) []Effect {
-	s.state, s.wake = ended, time.Time{}
+	s.state, s.timers = ended, timers{}
 	s.fin.Outcome = o
 	return append(dst, s.fin)
 }

@@ -15,6 +15,7 @@ type ledger struct {
 	t                                              *rapid.T
 	offered, finished, replied, continued, granted int
 	released, extended                             int
+	headers, ended                                 bool // the answer's headers, its end have gone on
 }
 
 func (l *ledger) note(e Effect) {
@@ -35,6 +36,15 @@ func (l *ledger) note(e Effect) {
 		if l.replied > 0 {
 			l.t.Fatalf("an answer goes on after a reply of ours")
 		}
+		l.headers = true
+	case SendBody, Reset:
+		if !l.headers || l.ended || l.replied > 0 {
+			l.t.Fatalf("%T: headers gone %t, ended %t, replied %d", e, l.headers, l.ended, l.replied)
+		}
+		if b, ok := e.(SendBody); ok && !b.End {
+			break
+		}
+		l.ended = true
 	}
 	switch {
 	case l.offered > 1 || l.finished > 1 || l.replied > 1 || l.continued > 1 || l.released > 1 || l.extended > 1:
@@ -86,6 +96,12 @@ func drawEvent(t *rapid.T, now time.Time) Event {
 	return rapid.OneOf(
 		rapid.Just[Event](RequestHeaders{}), rapid.Just[Event](Unmatched{}), rapid.Just[Event](Parked{Route: "r", GiveUp: d.KillAt()}),
 		rapid.Just[Event](Admitted{Route: "r", Tier: "full", Deadline: d}),
+		rapid.Just[Event](Admitted{Route: "r", Tier: "full", Deadline: d, Watch: &Watch{Hold: true, Idle: time.Second, Linger: time.Second}}),
+		rapid.Just[Event](Admitted{Route: "r", Tier: "full", Deadline: d, Watch: &Watch{Sealed: true, Linger: time.Second}}),
+		rapid.Just[Event](ResponseHeaders{Status: 200, ContentType: "text/event-stream"}),
+		rapid.Just[Event](ResponseHeaders{Status: 200, ContentType: "application/json"}),
+		rapid.Just[Event](Body{Phase: ResponseBody, Data: []byte("data: x\n\ndata: [DONE]\n\nda")}),
+		rapid.Just[Event](Body{Phase: ResponseBody, Data: []byte(`{"a":`), End: true}), rapid.Just[Event](ResponseTrailers{Cut: true}),
 		rapid.Just[Event](Refused{Route: "r", Reason: outcome.ShedQueueFull, Status: 503, RetryAfter: time.Second}),
 		rapid.Just[Event](ResponseHeaders{Status: 200}), rapid.Just[Event](ResponseHeaders{Status: 503, FromEnvoy: true, EndOfBody: true}),
 		rapid.Just[Event](ResponseTrailers{}), rapid.Just[Event](Body{Phase: RequestBody}), rapid.Just[Event](Wake{}), rapid.Just[Event](Closed{}),

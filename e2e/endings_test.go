@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/envoy-brownout/brownout/internal/testkit"
+)
+
+// plainRoutes watches everything and seals nothing; sealedRoutes is the default.
+const (
+	watchPolicy = `version: 1
+budget: {default: 5s}
+tiers:
+  full: {model: {concurrency: 64, queue: 64}}
+routes:
+- name: all
+  match: {path: {prefix: /}}
+  ladder: [full]
+  stream: {seal: %t, idle: 400ms, linger: 300ms}
+`
+	genericPath = "/v1/other"
+	partial     = "data: {\"delta\":\"partial \"}\n\n"
+)
+
+// seedFrame is the seed's terminal frame.
+func seedFrame(reason string) string {
+	return "event: done\ndata: {\"tier\":\"full\",\"degraded\":true,\"reason\":\"" + reason + "\",\"complete\":false}\n\n"
+}
+
+// onEveryWireSealedOrNot runs a test on the four pairs of protocols, sealed and unsealed.
+func onEveryWireSealedOrNot(t *testing.T, test func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool)) {
+	for _, sealed := range []bool{true, false} {
+		for _, w := range wires {
+			t.Run(fmt.Sprintf("%s sealed=%t", w.name, sealed), func(t *testing.T) {
+				u := startScripted(t)
+				s := startStack(t, stackOptions{policy: fmt.Sprintf(watchPolicy, sealed), scheme: w.upstream,
+					upstreamAddr: strings.TrimPrefix(u.URL, "http://")})
+				test(t, s, u, newClient(t, w.h2), sealed)
+				s.checkBooksWithAborts()
+			})
+		}
+	}
+}
+
+func TestEndingsOfAStreamOfUnknownDialect(t *testing.T) {
+	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
+		repaired := partial + seedFrame("upstream_truncated")
+		for _, e := range []ending{cut, short, destroy} {
+			k, v := u.add("generic "+e.String(), script{chunks: []string{partial}, end: e})
+			a := s.send(t.Context(), c, genericPath, k, v)
+			switch {
+			case sealed && (a.status != 200 || a.err != nil || a.body != repaired):
+				t.Errorf("%s: %v, want the partial answer and the seed's frame", e, a)
+			case !sealed && (a.err == nil || strings.Contains(a.body, "event: done")):
+				t.Errorf("%s: %v, want a cut that shows", e, a)
+			}
+		}
+		for name, sc := range map[string]script{
+			"no evidence": {chunks: []string{partial}}, "trailers": {chunks: []string{partial}, end: trailers},
+			"half an event": {chunks: []string{partial, `data: {"cho`}},
+		} {
+			k, v := u.add(name, sc)
+			if a := s.send(t.Context(), c, genericPath, k, v); a.status != 200 || a.err != nil || a.body != repaired {
+				t.Errorf("%s: %v, want the seed's frame", name, a)
+			}
+		}
+	})
+}
+
+func TestTimersOfAStream(t *testing.T) {
+	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
+		k, v := u.add("silence after frames", script{chunks: []string{partial, partial}, end: hang})
+		a := s.send(t.Context(), c, genericPath, k, v)
+		if a.status != 200 || a.err != nil || a.body != partial+partial+seedFrame("stalled") {
+			t.Errorf("silence after frames: %v", a)
+		}
+		k, v = u.add("silence after headers", script{end: hang})
+		a = s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "300")
+		if a.status != 504 || a.reason() != "deadline" || a.took > 400*time.Millisecond {
+			t.Errorf("silence after headers: %v, want 504", a)
+		}
+		k, v = u.add("deadline", script{chunks: slices100(partial), gap: 20 * time.Millisecond})
+		a = s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "300")
+		if a.status != 200 || a.err != nil || !strings.HasSuffix(a.body, partial+seedFrame("deadline")) || a.took > 400*time.Millisecond {
+			t.Errorf("deadline in mid-stream: %v", a)
+		}
+		k, v = u.add("complete but open", script{chunks: []string{partial, "data: [DONE]\n\n"}, end: hang})
+		a = s.send(t.Context(), c, genericPath, k, v)
+		if a.status != 200 || a.err != nil || strings.TrimRight(a.body, "\n") != partial+"data: [DONE]" || a.took > 2*time.Second {
+			t.Errorf("complete but open: %v", a)
+		}
+		for _, name := range []string{"silence after frames", "silence after headers", "deadline", "complete but open"} {
+			testkit.Eventually(t, 2*time.Second, func() bool { return u.count(u.cancelled, name) == 1 }, name+": the upstream was not cancelled")
+		}
+	})
+}
+
+func slices100(s string) []string {
+	out := make([]string, 100)
+	for i := range out {
+		out[i] = s
+	}
+	return out
+}
+
+func TestWhatCannotBeEndedHonestlyIsNotEndedCleanly(t *testing.T) {
+	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
+		for name, h := range map[string]map[string]string{
+			"opaque":     {"content-type": "application/octet-stream"},
+			"compressed": {"content-type": "text/event-stream", "content-encoding": "gzip"},
+		} {
+			k, v := u.add(name, script{header: h, chunks: []string{partial}, end: cut})
+			if a := s.send(t.Context(), c, genericPath, k, v); a.err == nil {
+				t.Errorf("%s: %v, want a cut that shows", name, a)
+			}
+		}
+		k, v := u.add("json", script{header: map[string]string{"content-type": "application/json"}, chunks: []string{`{"choices":[`}, end: cut})
+		a := s.send(t.Context(), c, genericPath, k, v)
+		if a.status != 502 || (sealed && a.reason() != "upstream_truncated") {
+			t.Errorf("JSON cut: %v, want 502", a)
+		}
+		k, v = u.add("late", script{header: map[string]string{"content-type": "application/octet-stream"}, chunks: []string{partial}, end: hang})
+		if a := s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "300"); a.err == nil || a.took > 2*time.Second { // an HTTP/1.1 client is let go after Envoy's delayed close
+			t.Errorf("an opaque answer at its deadline: %v, want a reset", a)
+		}
+	})
+}
+
+func TestAWholeAnswerPassesByteForByte(t *testing.T) {
+	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
+		whole := partial + ": ping\n\n" + "data: 日本語🙂\r\n\r\n" + "data: [DONE]\n\n"
+		for name, chunks := range map[string][]string{"at once": {whole}, "byte by byte": strings.Split(whole, ""), "one by one": strings.SplitAfter(whole, "\n\n")} {
+			k, v := u.add(name, script{chunks: chunks})
+			if a := s.send(t.Context(), c, genericPath, k, v); a.status != 200 || a.err != nil || a.body != whole {
+				t.Errorf("%s: %v", name, a)
+			}
+		}
+		big := strings.Repeat("x", 3<<20)
+		for name, h := range map[string]string{"big json": "application/json", "big opaque": "application/octet-stream", "big event": "text/event-stream"} {
+			body := big
+			if name == "big event" {
+				body = "data: " + big + "\n\ndata: [DONE]\n\n"
+			}
+			k, v := u.add(name, script{header: map[string]string{"content-type": h}, chunks: []string{body}})
+			if a := s.send(t.Context(), c, genericPath, k, v); a.status != 200 || a.err != nil || a.body != body {
+				t.Errorf("%s: %d of %d bytes, %v", name, len(a.body), len(body), a.err)
+			}
+		}
+	})
+}

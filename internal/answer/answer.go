@@ -1,0 +1,297 @@
+package answer
+
+import (
+	"bytes"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/envoy-brownout/brownout/internal/dialect"
+	"github.com/envoy-brownout/brownout/internal/frame"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+)
+
+// Kind is how a body can be read.
+type Kind uint8
+
+// The kinds; the zero value reads nothing.
+const (
+	Opaque Kind = iota // passes as it comes
+	Stream             // events or lines
+	JSON               // one document, collected
+)
+
+// MaxJSON is the largest JSON answer that is collected, in bytes; a larger one passes as it comes.
+const MaxJSON = 1 << 20
+
+// maxFirstError bounds what is kept of an error that comes in place of an answer.
+const maxFirstError = 64 << 10
+
+// Options describe an answer at its headers.
+type Options struct {
+	Kind    Kind
+	Dialect dialect.ID
+	Pinned  bool // the dialect is policy: a stream that does not look like it is still judged by it
+	Guess   bool // nothing told the dialect: the first event does, if it can
+	Stream  dialect.Options
+	Status  int
+	MaxUnit int // largest unit held back; 0 means frame.DefaultMax
+}
+
+// Answer is one body. Make one with New.
+type Answer struct {
+	o        Options
+	split    frame.Splitter
+	stream   dialect.Stream
+	seen     bool   // a unit with data has been observed
+	units    int    // units so far
+	scratch  []byte // joined data lines
+	json     []byte // collected so far
+	overflow bool   // the JSON is too large to collect
+	judged   dialect.State
+	firstErr []byte // the error object that came before any content
+}
+
+// New starts an answer.
+func New(o Options) *Answer {
+	a := &Answer{o: o}
+	a.split.Max = o.MaxUnit
+	if o.Kind == Stream {
+		a.stream = dialect.New(o.Dialect, o.Stream)
+		if o.Dialect.NDJSON() {
+			a.split.Kind = frame.NDJSON
+		}
+	}
+	return a
+}
+
+// Fed is what became of the bytes of one Feed.
+type Fed struct {
+	Out   []byte       // goes on now; points into what was fed or is new, and is the caller's
+	Marks dialect.Mark // of all units among them
+	// Ready: the headers may go: a whole unit is there, or there is nothing to wait for.
+	Ready bool
+	// Lie: the upstream ends its answer with a lie, which is not in Out; end it with an ending of ours.
+	Lie bool
+}
+
+// Feed takes the next bytes of the body. p may be kept in Out, so the caller must not change it.
+func (a *Answer) Feed(p []byte) Fed {
+	switch a.o.Kind {
+	case Stream:
+		return a.feedStream(p)
+	case JSON:
+		return a.feedJSON(p)
+	}
+	return Fed{Out: p, Marks: dialect.Data, Ready: true}
+}
+
+func (a *Answer) feedStream(p []byte) Fed {
+	var f Fed
+	whole := 0 // bytes of p that went on as units in place: the common case costs no copy
+	inPlace := len(a.split.Tail()) == 0
+	a.split.Feed(p, func(e frame.Event) bool {
+		f.Ready = true
+		if !e.Unframed {
+			m := a.observe(e)
+			f.Marks |= m
+			if m&dialect.Withhold != 0 {
+				f.Lie = true
+				return false
+			}
+		} else {
+			f.Marks |= dialect.Data
+		}
+		if inPlace {
+			whole += len(e.Block)
+		} else {
+			f.Out = append(f.Out, e.Block...)
+		}
+		return true
+	})
+	if inPlace {
+		f.Out = p[:whole]
+	}
+	return f
+}
+
+// observe shows a unit to the dialect. A first unit of another dialect makes the stream generic.
+func (a *Answer) observe(e frame.Event) dialect.Mark {
+	first := a.units == 0
+	a.units++
+	var fields frame.Fields
+	line := e.Block
+	if a.split.Kind == frame.SSE {
+		fields, a.scratch = e.Parse(first, a.scratch)
+		line = nil
+	} else {
+		line = bytes.TrimRight(line, "\r\n")
+	}
+	if a.o.Guess && !a.seen && a.split.Kind == frame.SSE {
+		if id, ok := dialect.ByEvent(fields); ok && id != a.stream.ID() {
+			a.stream = dialect.New(id, a.o.Stream)
+		}
+	}
+	m := a.stream.Observe(fields, line)
+	if m&dialect.Foreign != 0 && !a.seen && !a.o.Pinned && a.stream.ID() != dialect.Generic && a.split.Kind == frame.SSE {
+		a.stream = dialect.New(dialect.Generic, a.o.Stream)
+		m = a.stream.Observe(fields, line)
+	}
+	if m&dialect.Failed != 0 && !a.seen && a.firstErr == nil {
+		a.keepError(fields, e.Block)
+	}
+	a.seen = a.seen || m&dialect.Data != 0
+	return m
+}
+
+// keepError keeps the error object that came in place of an answer, for an error status while headers are held.
+func (a *Answer) keepError(f frame.Fields, block []byte) {
+	body := bytes.TrimSpace(block)
+	if f.HasData {
+		body = f.Data
+	}
+	if len(body) <= maxFirstError && gjson.ValidBytes(body) {
+		a.firstErr = bytes.Clone(body)
+	}
+}
+
+func (a *Answer) feedJSON(p []byte) Fed {
+	if a.overflow {
+		return Fed{Out: p, Marks: dialect.Data, Ready: true}
+	}
+	a.json = append(a.json, p...)
+	if len(a.json) <= MaxJSON {
+		return Fed{}
+	}
+	a.overflow = true
+	out := a.json
+	a.json = nil
+	return Fed{Out: out, Marks: dialect.Data, Ready: true}
+}
+
+// Finish takes the end of the body, which is clean or a cut: rest goes on before it. After it State is final. complete is
+// false when the answer lacks its evidence and an ending must follow.
+func (a *Answer) Finish(clean bool) (rest []byte, complete bool) {
+	switch a.o.Kind {
+	case Stream:
+		rest = a.finishTail()
+		return rest, a.Over() || (clean && a.stream.State().Complete)
+	case JSON:
+		if a.overflow {
+			return nil, true
+		}
+		rest, a.json = a.json, nil
+		a.judged = dialect.JudgeJSON(a.o.Dialect, a.o.Status, rest)
+		return rest, true
+	}
+	return nil, true
+}
+
+// finishTail is what to make of an unfinished unit at the end: a whole one that only lacks its blank line is
+// completed, of a complete answer everything is kept, and half a unit is dropped.
+func (a *Answer) finishTail() []byte {
+	tail := bytes.Clone(a.split.Tail())
+	if len(tail) == 0 {
+		return nil
+	}
+	if end := a.missingEnd(tail); end != "" {
+		var out []byte
+		a.split.Feed([]byte(end), func(e frame.Event) bool {
+			if a.observe(e)&dialect.Withhold == 0 {
+				out = append(out, e.Block...)
+			}
+			return true
+		})
+		return out
+	}
+	if a.stream.State().Complete {
+		return tail
+	}
+	return nil
+}
+
+// missingEnd is what makes tail a whole unit: line ends, if its last line is a whole data line. Empty: it is broken.
+func (a *Answer) missingEnd(tail []byte) string {
+	if a.split.Unframed() {
+		return ""
+	}
+	if a.split.Kind == frame.NDJSON {
+		if gjson.ValidBytes(bytes.TrimSpace(tail)) {
+			return "\n"
+		}
+		return ""
+	}
+	f, _ := frame.Event{Block: tail}.Parse(a.units == 0, nil)
+	data := bytes.TrimSpace(f.Data)
+	if f.Bare != nil {
+		data = bytes.TrimSpace(tail)
+	}
+	if string(data) != "[DONE]" && (len(data) == 0 || !gjson.ValidBytes(data)) {
+		return ""
+	}
+	if c := tail[len(tail)-1]; c == '\n' || c == '\r' {
+		return "\n"
+	}
+	return "\n\n"
+}
+
+// End writes an ending of ours at this point; what is held back is dropped. False: the body cannot be ended honestly
+// here, because it is not a stream or stops inside a unit that has partly gone on.
+func (a *Answer) End(e dialect.Ending) ([]byte, bool) {
+	if a.o.Kind != Stream || a.split.Unframed() {
+		return nil, false
+	}
+	return a.stream.AppendEnding(nil, e), true
+}
+
+// State is what is known of the answer so far; of a JSON answer only after Finish.
+func (a *Answer) State() dialect.State {
+	if a.o.Kind == Stream {
+		return a.stream.State()
+	}
+	return a.judged
+}
+
+// Over says whether the upstream has said all of a stream that it has to say: it is complete however it ends, or the
+// upstream has failed in it.
+func (a *Answer) Over() bool {
+	if a.o.Kind != Stream {
+		return false
+	}
+	st := a.stream.State()
+	return (st.Complete && !st.Provisional) || st.Error
+}
+
+// Collected says whether the whole answer is still held, so that another can take its place.
+func (a *Answer) Collected() bool { return a.o.Kind == JSON && !a.overflow }
+
+// FirstError is the error object that came in place of an answer, or nil.
+func (a *Answer) FirstError() []byte { return a.firstErr }
+
+// Dialect is the dialect the answer is judged by.
+func (a *Answer) Dialect() dialect.ID {
+	if a.stream != nil {
+		return a.stream.ID()
+	}
+	return a.o.Dialect
+}
+
+// Kind is how the body is read.
+func (a *Answer) Kind() Kind { return a.o.Kind }
+
+// Held is how many bytes are held back.
+func (a *Answer) Held() int { return len(a.split.Tail()) + len(a.json) }
+
+// Truth is what an answer that ends with a lie is instead: the reason of the ending that replaces it, and the outcome.
+func (a *Answer) Truth() (outcome.Degraded, outcome.Outcome) {
+	switch class := a.State().Class; class {
+	case outcome.Evicted:
+		return outcome.DegradedPreempted, class
+	case outcome.Unknown: // a sentinel that nothing stands behind
+		return outcome.DegradedUpstreamTruncated, outcome.Truncated
+	default:
+		return outcome.DegradedUpstreamError, class
+	}
+}
+
+// Whole says whether the document collected so far is a whole one.
+func (a *Answer) Whole() bool { return len(a.json) > 0 && gjson.ValidBytes(a.json) }

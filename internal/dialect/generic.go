@@ -1,0 +1,57 @@
+package dialect
+
+import (
+	"github.com/envoy-brownout/brownout/internal/frame"
+)
+
+// generic is an event stream of unknown dialect. Evidence of completion is an event named done or a [DONE].
+type generic struct {
+	tally
+	done bool
+}
+
+func (*generic) ID() ID { return Generic }
+
+// Observe takes any data for content. An error ends the stream only if nothing follows it: whether it is one, only the
+// service knows.
+func (g *generic) Observe(f frame.Fields, _ []byte) Mark {
+	was := g.done
+	doc, m, _ := g.open(f)
+	m &^= Foreign
+	if m&Data == 0 {
+		return m
+	}
+	g.data = true
+	g.failed, g.trouble = false, 0
+	switch {
+	case string(f.Name) == "done" || m&Sentinel != 0:
+		g.done = true
+		g.inner(doc)
+	case string(f.Name) == "error" || doc.get("error").set() || doc.get("object").is("error"):
+		m |= g.fail(readFault(doc))
+	case string(f.Name) == "ping" || doc.get("type").is("ping"):
+	default:
+		m |= g.saw(true)
+	}
+	if g.done && !was {
+		m |= Finished
+	}
+	return m
+}
+
+// inner reads the frame of a brownout further in, which says that its answer is incomplete.
+func (g *generic) inner(doc text) {
+	if doc.get("degraded").isTrue() && doc.get("complete").isFalse() {
+		g.finished(nil, finishCapped)
+	}
+}
+
+func (g *generic) State() State { return g.state(g.done) }
+
+// AppendEnding appends the frame of the contract, whatever the mode: only that one needs no dialect.
+func (g *generic) AppendEnding(dst []byte, e Ending) []byte {
+	if s := g.State(); s.settled() || s.Error {
+		return dst
+	}
+	return appendBare(dst, e)
+}

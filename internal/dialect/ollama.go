@@ -1,0 +1,111 @@
+package dialect
+
+import (
+	"github.com/envoy-brownout/brownout/internal/frame"
+	"github.com/envoy-brownout/brownout/internal/outcome"
+)
+
+// ollama is /api/chat or /api/generate: lines of JSON, the last of which says done.
+type ollama struct {
+	tally
+	done     bool
+	generate bool // the text lies in response instead of in message
+	model    text
+	created  text // of the last line
+}
+
+func (*ollama) ID() ID { return Ollama }
+
+// Observe takes a line. A done line whose reason is empty reports a lost connection, and is withheld.
+func (o *ollama) Observe(_ frame.Fields, line []byte) Mark {
+	doc, ok := parse(line)
+	if !ok {
+		if len(skipSpace(line)) == 0 {
+			return 0
+		}
+		o.data = true
+		return Data
+	}
+	o.data = true
+	return Data | o.line(doc)
+}
+
+func (o *ollama) line(doc text) Mark {
+	var m Mark
+	var done, why, oops text
+	for w := doc.members(); w.next(); {
+		switch string(w.key) {
+		case "error":
+			oops = w.value
+		case "model":
+			hold(&o.model, w.value, maxHead)
+		case "created_at":
+			if w.value.quoted() && len(w.value) <= maxReason {
+				o.created = append(o.created[:0], w.value...)
+			}
+		case "message":
+			m |= readMessage(&o.tally, &choice{}, w.value)
+		case "response":
+			o.generate = true
+			m |= o.speak(w.value)
+		case "thinking":
+			m |= o.think(w.value)
+		case "done":
+			done = w.value
+		case "done_reason":
+			why = w.value
+		case "prompt_eval_count":
+			o.usage.Input = w.value.count()
+		case "eval_count":
+			o.usage.Output = w.value.count()
+		}
+	}
+	switch {
+	case oops.set():
+		return m | o.fail(readFault(doc))
+	case done.isTrue() && !o.done:
+		return m | o.stop(why)
+	}
+	return m
+}
+
+// stop judges a done line. Old servers give no reason at all; an empty one is none of theirs.
+func (o *ollama) stop(why text) Mark {
+	how := reason(why.inner())
+	switch {
+	case why.quoted() && how == finishNone:
+		o.trouble = outcome.First(o.trouble, outcome.Evicted)
+		return o.abandon()
+	case how.aborted():
+		o.finished(why.inner(), how)
+		return o.abandon()
+	case how == finishNone:
+		how = finishDone
+	}
+	o.done = true
+	o.finished(why.inner(), how)
+	if o.failed || o.abandoned {
+		return 0
+	}
+	return Finished
+}
+
+func (o *ollama) State() State { return o.state(o.done) }
+
+// AppendEnding appends a done line. Bytes of an event stream would be an error to every client, so Bare is the same.
+func (o *ollama) AppendEnding(dst []byte, e Ending) []byte {
+	switch s := o.State(); {
+	case s.settled(), o.failed:
+		return dst
+	case o.opts.Terminal == Error:
+		return append(append(append(dst, `{"error":"`...), e.message()...), "\"}\n"...)
+	}
+	dst = appendOr(append(dst, `{"model":`...), o.model, `""`)
+	dst = appendOr(append(dst, `,"created_at":`...), o.created, `"1970-01-01T00:00:00Z"`)
+	if o.generate {
+		dst = append(dst, `,"response":""`...)
+	} else {
+		dst = append(dst, `,"message":{"role":"assistant","content":""}`...)
+	}
+	return closeKeys(append(dst, `,"done":true,"done_reason":"length"`...), e, "\n")
+}
