@@ -120,8 +120,8 @@ func TestWhatCannotBeEndedHonestlyIsNotEndedCleanly(t *testing.T) {
 		}
 		k, v := u.add("json", script{header: map[string]string{"content-type": "application/json"}, chunks: []string{`{"choices":[`}, end: cut})
 		a := s.send(t.Context(), c, genericPath, k, v)
-		if a.status != 502 || (sealed && a.reason() != "upstream_truncated") {
-			t.Errorf("JSON cut: %v, want 502", a)
+		if (a.status != 502 && a.status != 503) || (sealed && a.reason() != "upstream_truncated") {
+			t.Errorf("JSON cut: %v, want our 502, or Envoy's own answer", a)
 		}
 		k, v = u.add("late", script{header: map[string]string{"content-type": "application/octet-stream"}, chunks: []string{partial}, end: hang})
 		if a := s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "300"); a.err == nil || a.took > 2*time.Second { // an HTTP/1.1 client is let go after Envoy's delayed close

@@ -89,6 +89,8 @@ func decodeAnswer(m *pb.HttpHeaders, attrs map[string]*structpb.Struct, sealed b
 			ev.Degraded = value(h) == "true"
 		case outcome.HeaderRetryAfter:
 			ev.RetryAfter = value(h)
+		case outcome.HeaderRetryAfterMs:
+			ev.RetryAfterMs = value(h)
 		case "content-encoding":
 			ev.Encoded = !strings.EqualFold(strings.TrimSpace(value(h)), "identity")
 		case headerDropped:

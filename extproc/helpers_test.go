@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	mode "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -194,8 +195,10 @@ type call struct {
 
 // open opens a stream; md are names and values of what Envoy announces. A test that waits for what never comes goes on
 // after a minute of its time.
-func (r *rig) open(md ...string) *call {
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(r.t.Context(), md...), time.Minute)
+func (r *rig) open(md ...string) *call { return r.openFor(time.Minute, md...) }
+
+func (r *rig) openFor(d time.Duration, md ...string) *call {
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(r.t.Context(), md...), d)
 	r.t.Cleanup(cancel)
 	s, err := pb.NewExternalProcessorClient(r.conn).Process(ctx)
 	if err != nil {
@@ -322,7 +325,7 @@ func show(m *pb.ProcessingResponse) string {
 	}
 	switch r := m.GetResponse().(type) {
 	case *pb.ProcessingResponse_RequestHeaders:
-		if m.GetModeOverride() != nil {
+		if m.GetModeOverride().GetResponseHeaderMode() == mode.ProcessingMode_SKIP {
 			return "pass"
 		}
 		return "continue" + mutation(r.RequestHeaders.GetResponse().GetHeaderMutation().GetSetHeaders())

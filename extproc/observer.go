@@ -15,6 +15,7 @@ type Record struct {
 	FirstToken         time.Duration // from the slot to the first content of a stream, 0: not seen
 	Dialect, Terminal  string        // of a stream that we ended: its dialect and why
 	Cut, Sealed        bool          // the upstream died in its answer; the seal told so
+	Details            string        // Envoy's response code details, of an answer it wrote itself
 }
 
 // Observer hears of everything that is counted. Its methods are called on request paths: they must not block. They

@@ -3,6 +3,7 @@ package extproc
 import (
 	"log/slog"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -141,7 +142,7 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 		st.req = decodeRequest(m.RequestHeaders)
 		st.req.MaxWait, st.req.RouteTimeout, st.req.Routes = a.maxWait, a.routeTimeout, a.known
 		id, known := dialect.ByPath(pathOnly(st.req.Path))
-		st.post(letter{ev: session.RequestHeaders{Dialect: id, Known: known}})
+		st.post(letter{ev: session.RequestHeaders{Dialect: id, Known: known, Array: strings.Contains(st.req.Path, ":streamGenerateContent")}})
 	case *pb.ProcessingRequest_RequestBody:
 		st.post(letter{ev: session.Body{Phase: session.RequestBody}})
 	case *pb.ProcessingRequest_RequestTrailers:
@@ -175,7 +176,7 @@ func record(now time.Time, f session.Finish, class string, arrived time.Time) Re
 	if f.Terminal != outcome.DegradedNone {
 		r.Dialect, r.Terminal = f.Dialect.String(), f.Terminal.String()
 	}
-	r.Cut, r.Sealed = f.Cut, f.Cut && f.CutSealed
+	r.Cut, r.Sealed, r.Details = f.Cut, f.Cut && f.CutSealed, f.Details
 	return r
 }
 
@@ -191,7 +192,7 @@ func (s *Server) logRequest(r Record, verbose bool) {
 	}
 	log("request", slog.String("route", r.Route), slog.String("outcome", r.Outcome), slog.String("source", r.Source),
 		slog.String("tier", r.Tier), slog.String("reason", r.Shed+r.Degraded), slog.Int("status", r.Status),
-		slog.Duration("took", r.Duration))
+		slog.Int64("took_ms", r.Duration.Milliseconds()), slog.String("details", r.Details))
 }
 
 // nagEvery is how often unexpected messages are complained about; who sends them decides how many there are.

@@ -37,8 +37,8 @@ type Verdict struct {
 	Reason outcome.Degraded // of an Admitted below the first tier: why
 	Ticket *limit.Ticket    // of an Admitted
 
-	Shed     outcome.Shed // of a Shed: the first refusal's reason
-	ShedTier string       // of a Shed: the tier of the first refusal, "" when none was asked
+	Shed     outcome.Shed // of a Shed: the first refusal's reason, or shutting_down if a later one said so
+	ShedTier string       // of a Shed: the tier that gave this reason, "" when none was asked
 	// ShedStatus is the HTTP status of a Shed; of an Admitted, that of a deadline_expired, should the slot have come too
 	// late to use.
 	ShedStatus int

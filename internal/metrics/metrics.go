@@ -30,6 +30,7 @@ type Request struct {
 	FirstToken         time.Duration
 	Dialect, Terminal  string
 	Cut, Sealed        bool
+	Details            string
 }
 
 // tokenBuckets are those of the time to first token in OpenTelemetry's conventions for generative AI.

@@ -78,6 +78,7 @@ type Finish struct {
 	// content; zero: never, or not looked for.
 	AdmittedAt, HeadersAt, ContentAt time.Time
 	Dialect                          dialect.ID
+	Details                          string // Envoy's, of an answer it wrote itself
 	// Terminal is the reason of the ending of ours, if the caller got one.
 	Terminal outcome.Degraded
 	// Cut: the upstream died in its answer. CutSealed: the seal told; otherwise it is what it looks like from here.

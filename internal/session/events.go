@@ -15,6 +15,7 @@ type Event interface{ event() }
 type RequestHeaders struct {
 	Dialect dialect.ID // that the path tells
 	Known   bool       // the path tells one
+	Array   bool       // the path asks for one JSON array, piece by piece (Gemini without alt=sse)
 }
 
 // Watch says how the body of an answer is watched.
@@ -65,9 +66,9 @@ type ResponseHeaders struct {
 	FromEnvoy bool
 	Details   string
 	// Degraded: the upstream itself says x-degraded: true; a brownout further in.
-	Degraded   bool
-	RetryAfter string // as received
-	Encoded    bool   // the body has a content-encoding
+	Degraded                 bool
+	RetryAfter, RetryAfterMs string // as received
+	Encoded                  bool   // the body has a content-encoding
 	// Dropped is the upstream's own word for why it gave the request up, as a scheduler in front of it says in a header;
 	// Unknown: nothing said.
 	Dropped   outcome.Outcome

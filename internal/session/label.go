@@ -50,12 +50,18 @@ func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
 		set(outcome.HeaderShouldRetry, "false")
 	}
 	if ev.Status == 429 || ev.Status >= 500 {
-		if tooLong(now, ev.RetryAfter) {
+		if tooLong(now, ev.RetryAfter) || tooManyMillis(ev.RetryAfterMs) {
 			c.Remove = append(c.Remove, outcome.HeaderRetryAfter, outcome.HeaderRetryAfterMs)
 			set(outcome.HeaderShouldRetry, "false")
 		}
 	}
 	return c
+}
+
+// tooManyMillis is tooLong for retry-after-ms, which OpenAI's SDKs read first.
+func tooManyMillis(v string) bool {
+	ms, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
+	return err == nil && ms > outcome.MaxRetryAfter*1000
 }
 
 // tooLong says whether a Retry-After (RFC 9110 §10.2.3: seconds or a date) asks for more than SDKs should sleep.

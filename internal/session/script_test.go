@@ -84,7 +84,7 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 	switch name {
 	case "request":
 		id, ok := dialect.ByPath(kv["path"])
-		return RequestHeaders{id, ok}
+		return RequestHeaders{Dialect: id, Known: ok}
 	case "unmatched":
 		return Unmatched{}
 	case "parked":

@@ -162,7 +162,7 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 	}
 	s.fin.Status, s.fin.HeadersAt, s.fin.Source = ev.Status, now, outcome.SourceUpstream
 	if ev.FromEnvoy {
-		s.fin.Source = outcome.SourceEnvoy
+		s.fin.Source, s.fin.Details = outcome.SourceEnvoy, ev.Details
 	}
 	s.verdict = outcome.ByStatus(ev.Status, ev.FromEnvoy, ev.Details)
 	if ev.Dropped != outcome.Unknown && ev.Status >= 400 {

@@ -43,8 +43,8 @@ func (s *Session) kind() (answer.Kind, dialect.ID) {
 		return answer.Stream, id
 	case isLines(media) && s.header.Status < 300 && id.NDJSON():
 		return answer.Stream, id
-	case id == dialect.Gemini && s.header.Status < 300:
-		return answer.Opaque, id // without alt=sse it streams one JSON array
+	case s.request.Array && s.header.Status < 300:
+		return answer.Opaque, id
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
 		return answer.JSON, id
 	}
