@@ -23,7 +23,7 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/brownout
-	@go build -trimpath -o bin/brownout ./cmd/brownout
+	@go build -trimpath -buildvcs=true -o bin/brownout ./cmd/brownout
 
 envoy: ## print the path of the Envoy in use, fetching it if need be
 	@scripts/get-envoy.sh
@@ -37,7 +37,8 @@ test: ## what CI runs: check, race, fuzz-smoke, bench-smoke, e2e
 full: ## test, then e2e on every pinned Envoy, then soak
 	@MAKE='$(MAKE)' $(TESTRUN) steps check race fuzz-smoke bench-smoke e2e-matrix soak
 
-check: lint ## format, vet, staticcheck, and generation that changes nothing
+check: lint ## format, vet, staticcheck, a tidy go.mod, and generation that changes nothing
+	@go mod tidy -diff
 	@$(TESTRUN) unchanged $(MAKE) --no-print-directory golden
 
 lint: $(CACHE)/bin/staticcheck ## gofmt, go vet and staticcheck

@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -177,26 +175,8 @@ func TestAWebsocketUpgradePassesAroundTheProcessor(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	e := startAway(t, upstream, envoy.SchemeHTTP)
 	for _, path := range []string{"/v1/strict", "/elsewhere"} {
-		conn, err := net.Dial("tcp", e.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Tier: planted\r\n\r\n", path)
-		r := bufio.NewReader(conn)
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("X-Received-Tier") != "" {
-			t.Fatalf("%s: status %d, headers %v", path, resp.StatusCode, resp.Header)
-		}
-		fmt.Fprint(conn, "ping\n")
-		if line, err := r.ReadString('\n'); line != "echo ping\n" {
-			t.Errorf("%s: read %q, %v through the upgraded connection", path, line, err)
+		if status, tier, echo := upgradeH1(t, e.Addr, path); status != "101" || tier != "" || echo != "echo ping\n" {
+			t.Errorf("%s: status %s, the upstream saw x-tier %q, echo %q", path, status, tier, echo)
 		}
 	}
 	if n := e.Stats("http.front.ext_proc.streams_started"); n != 0 {

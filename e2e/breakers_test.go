@@ -40,7 +40,11 @@ func TestABurstThroughBrownoutNeverTripsTheBreakers(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			for stat, n := range s.envoy.StatsMatching(`^cluster\.(tier_full|unmatched|brownout)\.(upstream_rq_pending_overflow|upstream_rq_retry_overflow|upstream_cx_overflow)$`) {
+			overflows := s.envoy.StatsMatching(`^cluster\.(tier_full|unmatched|brownout)\.(upstream_rq_pending_overflow|upstream_rq_retry_overflow|upstream_cx_overflow)$`)
+			if len(overflows) < 9 {
+				t.Errorf("Envoy has %v, want three counters of three clusters", overflows)
+			}
+			for stat, n := range overflows {
 				if n != 0 {
 					t.Errorf("%s is %d", stat, n)
 				}

@@ -14,6 +14,16 @@ import (
 	"github.com/envoy-brownout/brownout/internal/testkit"
 )
 
+// wideOpen has more slots than the soak has clients: most requests go all the way.
+const wideOpen = `version: 1
+tiers:
+  full: {model: {concurrency: 64, queue: 64}}
+routes:
+- name: chat
+  match: {method: POST, path: {prefix: /v1/chat/completions}}
+  ladder: [full]
+`
+
 // soakRequests is how many requests the soak sends: enough to see a leak of a goroutine or a kilobyte per request.
 func soakRequests() int {
 	if os.Getenv("BROWNOUT_SOAK") != "" {
@@ -25,7 +35,7 @@ func soakRequests() int {
 // TestSoakWithRandomAborts sends requests of which a third are given up at random moments. At the end nothing is in
 // flight, no goroutine is left, and memory has not grown over the second half.
 func TestSoakWithRandomAborts(t *testing.T) {
-	s := startStack(t, stackOptions{stub: stub.Config{Latency: latency(t, "2ms")}})
+	s := startStack(t, stackOptions{policy: wideOpen, stub: stub.Config{Latency: latency(t, "2ms")}})
 	clients := make([]*http.Client, 24)
 	for i := range clients {
 		clients[i] = newClient(t, i%2 == 0)
@@ -46,6 +56,9 @@ func TestSoakWithRandomAborts(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return s.metric("go_goroutines") <= before }, "goroutines are left over")
 	t.Logf("%d requests; goroutines %d before, %d after; RSS %d, %d, %d KiB; outcomes %v", total, before, s.metric("go_goroutines"),
 		rss[0]>>10, rss[1]>>10, rss[2]>>10, counterCounts(s.scrape()))
+	if n := s.metric("brownout_upstream_total"); n < total*2/3 {
+		t.Errorf("%d of %d requests reached the upstream, want most", n, total)
+	}
 	if grown := float64(rss[2]-rss[1]) / float64(rss[1]); grown > 0.05 {
 		t.Errorf("memory grew by %.1f %% over the second half", 100*grown)
 	}

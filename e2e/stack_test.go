@@ -59,21 +59,25 @@ type stack struct {
 	serveArgs  []string
 	httpURL    string // of /metrics
 	adminURL   string // of /debug/state
+	sockets    string // folder of the Unix sockets
 }
+
+// socket is the address of a socket: extproc, seal or inner.
+func (s *stack) socket(name string) string { return "unix:" + filepath.Join(s.sockets, name+".sock") }
 
 func startStack(t *testing.T, o stackOptions) *stack {
 	t.Helper()
 	if o.policy == "" {
 		o.policy = chatPolicy
 	}
-	s := &stack{t: t, policyPath: filepath.Join(t.TempDir(), "policy.yaml")}
+	s := &stack{t: t, policyPath: filepath.Join(t.TempDir(), "policy.yaml"), sockets: filepath.Join(testkit.SocketDir(t), "b")}
 	if err := os.WriteFile(s.policyPath, []byte(o.policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	upstream := s.startStub(o)
-	processor := "unix:" + filepath.Join(t.TempDir(), "b", "extproc.sock")
+	processor := s.socket("extproc")
 	s.serveArgs = append([]string{"serve", "--policy", s.policyPath, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--log-format", "json"}, o.serve...)
+		"--log-format", "json", "--seal", s.socket("seal"), "--inner", s.socket("inner")}, o.serve...)
 	if o.tcp {
 		processor = testkit.FreeAddr(t)
 		s.serveArgs = append(s.serveArgs, "--insecure")
@@ -129,7 +133,8 @@ func (s *stack) startEnvoy(o stackOptions, upstream, processor string) {
 		s.t.Fatal(problems)
 	}
 	log := testkit.AccessLogPath(s.t)
-	opts := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: processor, AccessLog: log}
+	opts := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: processor, AccessLog: log,
+		Seal: s.socket("seal"), Inner: s.socket("inner")}
 	host, port := hostPort(s.t, "http://"+upstream)
 	for _, tier := range snap.Tiers {
 		opts.Upstreams = append(opts.Upstreams, envoy.Upstream{Tier: tier.Name, Scheme: o.scheme, Host: host, Port: port})

@@ -126,11 +126,15 @@ func TestAClientThatStopsReadingHoldsOnlyItsOwnStream(t *testing.T) {
 		}
 		req.Header.Set("x-stub-mode", "stream")
 		req.Header.Set("x-stub-chunks", "100000") // about 20 MB: more than the buffers on the way hold
-		stalled, err := newClient(t, req.ProtoMajor == 2).Do(req)
+		h2 := c.Transport.(*http.Transport).Protocols.UnencryptedHTTP2()
+		stalled, err := newClient(t, h2).Do(req) // a connection of its own
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stalled.Body.Close()
+		if h2 != (stalled.ProtoMajor == 2) {
+			t.Fatalf("the stalled reader speaks %s", stalled.Proto)
+		}
 		s.waitInflight("full", 1, 0)
 		for range 20 {
 			if a := s.send(t.Context(), c, chatPath); a.status != 200 || a.took > time.Second {

@@ -3,6 +3,7 @@ package envoy
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -38,7 +39,7 @@ func build(s *policy.Snapshot, p *parsed, hash string) (*bootstrapv3.Bootstrap, 
 	pack := new(packer)
 	b := &bootstrapv3.Bootstrap{
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
-			Listeners: []*listenerv3.Listener{listener(pack, s, p, hash)},
+			Listeners: listeners(pack, s, p, hash),
 			Clusters:  clusters(pack, s, p),
 		},
 	}
@@ -53,6 +54,14 @@ func build(s *policy.Snapshot, p *parsed, hash string) (*bootstrapv3.Bootstrap, 
 	return b, nil
 }
 
+func listeners(pack *packer, s *policy.Snapshot, p *parsed, hash string) []*listenerv3.Listener {
+	list := []*listenerv3.Listener{listener(pack, s, p, hash)}
+	if len(sealedTiers(s, p)) > 0 {
+		list = append(list, innerListener(pack, s, p))
+	}
+	return list
+}
+
 func clusters(pack *packer, s *policy.Snapshot, p *parsed) []*clusterv3.Cluster {
 	var list []*clusterv3.Cluster
 	for _, t := range s.Tiers {
@@ -60,9 +69,13 @@ func clusters(pack *packer, s *policy.Snapshot, p *parsed) []*clusterv3.Cluster 
 			list = append(list, upstreamCluster(pack, p, tierCluster(t.Name), t.Name, tierBreakers(t.Model)))
 		}
 	}
-	return append(list,
+	list = append(list,
 		upstreamCluster(pack, p, unmatchedCluster, firstModelTier(s), openBreakers()),
 		processorCluster(pack, p.processor))
+	if len(sealedTiers(s, p)) > 0 {
+		list = append(list, sealHop(pack, p))
+	}
+	return list
 }
 
 func (a address) proto() *corev3.Address {
@@ -92,7 +105,14 @@ func preamble(s *policy.Snapshot, p *parsed, hash string) []byte {
 		}
 	}
 	line("")
-	line("Start beside it:  brownout serve --policy FILE --listen %s", p.Processor)
+	if len(sealedTiers(s, p)) == 0 {
+		line("Start beside it:  brownout serve --policy FILE --listen %s --seal none", p.Processor)
+	} else {
+		line("Start beside it:  brownout serve --policy FILE --listen %s --seal %s --inner %s", p.Processor, p.Seal, p.Inner)
+		if p.inner.path != "" {
+			line("Make first:       %s, if brownout serve has not: Envoy makes its socket there", filepath.Dir(p.inner.path))
+		}
+	}
 	line("Start it:         envoy -c THIS_FILE")
 	line("With brownout away, each route does what its `failure` says: open goes to the route's best tier, closed answers 503.")
 	return b.Bytes()

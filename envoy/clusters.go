@@ -96,12 +96,13 @@ func processorCluster(pack *packer, a address) *clusterv3.Cluster {
 	c := cluster(pluginCluster, []address{a})
 	c.CircuitBreakers = openBreakers()
 	setHTTPOptions(pack, c, &upstreamhttpv3.HttpProtocolOptions{UpstreamProtocolOptions: explicitHTTP2(&corev3.Http2ProtocolOptions{
-		ConnectionKeepalive: &corev3.KeepaliveSettings{
-			Interval: durationpb.New(keepaliveInterval),
-			Timeout:  durationpb.New(keepaliveTimeout),
-		},
+		ConnectionKeepalive: keepalive(),
 	})})
 	return c
+}
+
+func keepalive() *corev3.KeepaliveSettings {
+	return &corev3.KeepaliveSettings{Interval: durationpb.New(keepaliveInterval), Timeout: durationpb.New(keepaliveTimeout)}
 }
 
 func cluster(name string, addrs []address) *clusterv3.Cluster {

@@ -31,6 +31,8 @@ const (
 	// MetadataRoutes lists the ROUTE/TIER pairs this configuration can send a request to, comma separated. After a reload
 	// the plugin may know others, which it then leaves alone. Absent when the list would be longer than 4 KiB.
 	MetadataRoutes = "brownout-routes"
+	// MetadataSeal is what the plugin sets as SealHeader to have a request sealed; SealOff: there is no sealed route.
+	MetadataSeal = "brownout-seal"
 )
 
 // maxRoutesValue bounds MetadataRoutes: it is sent with every request.
@@ -52,11 +54,11 @@ const (
 
 // extProc is the external processor filter. It sees headers only; response trailers keep the side stream open until
 // the answer has ended, which is the signal a slot is released on.
-func extProc(s *policy.Snapshot, hash string) *extprocv3.ExternalProcessor {
+func extProc(s *policy.Snapshot, p *parsed, hash string) *extprocv3.ExternalProcessor {
 	return &extprocv3.ExternalProcessor{
 		GrpcService: &corev3.GrpcService{
 			TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: pluginCluster}},
-			InitialMetadata: initialMetadata(s, hash),
+			InitialMetadata: initialMetadata(s, p, hash),
 		},
 		FailureModeAllow: true, // routes with `failure: closed` override it; what no route matches is never held up
 		StatusOnError:    &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable},
@@ -87,11 +89,12 @@ func maxWait(s *policy.Snapshot) time.Duration {
 	return min(max(longest, messageTimeout)+waitMargin, waitCap)
 }
 
-func initialMetadata(s *policy.Snapshot, hash string) []*corev3.HeaderValue {
+func initialMetadata(s *policy.Snapshot, p *parsed, hash string) []*corev3.HeaderValue {
 	list := []*corev3.HeaderValue{
 		{Key: MetadataMaxWait, Value: strconv.FormatInt(maxWait(s).Milliseconds(), 10)},
 		{Key: MetadataRouteTimeout, Value: "0"},
 		{Key: MetadataBodyLimit, Value: strconv.Itoa(bodyLimit)},
+		{Key: MetadataSeal, Value: announcedSeal(s, p)},
 	}
 	if known := knownRoutes(s); len(known) <= maxRoutesValue {
 		list = append(list, &corev3.HeaderValue{Key: MetadataRoutes, Value: known})
@@ -113,11 +116,14 @@ func knownRoutes(s *policy.Snapshot) string {
 	return strings.Join(names, ",")
 }
 
-// readHeaders are the headers the plugin reads or cleans under every policy, of requests and of responses.
+// readHeaders are the headers the plugin reads or cleans under every policy, of requests and of responses, trailers
+// included.
 var readHeaders = []string{
 	":authority", ":method", ":path", ":scheme", ":status",
 	"cache-control", "content-length", "content-type", "grpc-timeout", "prefer",
 	"retry-after", "retry-after-ms", "x-should-retry",
+	"content-encoding", SealHeader, InnerHeader, CutTrailer,
+	"x-amzn-errortype", "x-llm-d-request-dropped-reason", // why a backend refused
 	"x-deadline-covers", "x-deadline-remaining-ms", "x-degrade", "x-max-queue-ms",
 	"x-degraded", "x-tier",
 	"x-envoy-expected-rq-timeout-ms", "x-envoy-internal", "x-request-id",

@@ -63,7 +63,7 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 		Http2ProtocolOptions:          &corev3.Http2ProtocolOptions{AllowConnect: true}, // websockets over HTTP/2, RFC 8441
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{stripPlanted(pack)},
 		UpgradeConfigs:                []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket", Filters: []*hcmv3.HttpFilter{router}}},
-		HttpFilters:                   []*hcmv3.HttpFilter{httpFilter(extProcFilter, pack, extProc(s, hash)), router},
+		HttpFilters:                   []*hcmv3.HttpFilter{httpFilter(extProcFilter, pack, extProc(s, p, hash)), router},
 		RouteSpecifier:                &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routeConfig(pack, s, p)},
 	}
 	trustInternal(h, p.internal)

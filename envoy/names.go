@@ -17,5 +17,6 @@ const (
 // Values of SealHeader.
 const (
 	SealOn          = "on"
+	SealOff         = "off" // as MetadataSeal only: there is no sealed route
 	SealUnreachable = "unreachable"
 )

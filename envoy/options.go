@@ -15,6 +15,8 @@ import (
 // Defaults of `brownout envoy bootstrap`.
 const (
 	DefaultProcessor  = "unix:/tmp/brownout/extproc.sock"    // where `brownout serve` listens by default
+	DefaultSeal       = "unix:/tmp/brownout/seal.sock"       // where `brownout serve` seals by default
+	DefaultInner      = "unix:/tmp/brownout/inner.sock"      // where Envoy listens for the seal by default
 	DefaultAdmin      = "127.0.0.1:9901"                     // Envoy's admin listener, loopback only
 	DefaultAccessLog  = "/dev/stdout"                        // one JSON object per line
 	DefaultUpstreamCA = "/etc/ssl/certs/ca-certificates.crt" // authorities an https upstream is verified against
@@ -25,8 +27,15 @@ type Options struct {
 	Listen    string     // HOST:PORT of the listener; HOST is an IP address; port 0 lets the kernel choose
 	Upstreams []Upstream // one or more for every tier of the policy
 	Processor string     // unix:PATH or HOST:PORT of the plugin; empty means DefaultProcessor
-	Admin     string     // HOST:PORT of Envoy's admin listener; empty means none
-	AccessLog string     // path of the access log; empty means none
+	// Seal is unix:PATH or HOST:PORT of the seal, on this machine; empty means DefaultSeal, "none" that no route is sealed.
+	Seal string
+	// Inner is unix:PATH or HOST:PORT where Envoy listens for the seal, on this machine; empty means DefaultInner. Whoever
+	// can connect there reaches the upstreams past every limit.
+	Inner string
+	// SocketMode is the mode of Inner's Unix socket; 0 means 0600, which lets in a seal of the same user.
+	SocketMode uint32
+	Admin      string // HOST:PORT of Envoy's admin listener; empty means none
+	AccessLog  string // path of the access log; empty means none
 	// UpstreamCA is the PEM file an https upstream's certificate is verified against; empty means
 	// DefaultUpstreamCA. It is a path on Envoy's machine and is not read here.
 	UpstreamCA string
@@ -61,7 +70,7 @@ type Upstream struct {
 
 // OptionError says what is wrong with one option. Bootstrap joins one per problem.
 type OptionError struct {
-	Option  string // listen, upstream, processor, envoy-admin: the command's flag without its dashes
+	Option  string // listen, upstream, processor, seal, inner, envoy-admin, …: the command's flag without its dashes
 	Value   string // as given; empty when the option is missing
 	Problem string
 	Remedy  string
@@ -123,7 +132,10 @@ func (a address) isIP() bool {
 type parsed struct {
 	Options
 	listen, processor address
-	admin             *address              // nil: none
+	admin             *address // nil: none
+	seal              *address // nil: no route is sealed
+	inner             address
+	socketMode        uint32
 	upstreams         map[string][]Upstream // by tier, in the order given
 	internal          []netip.Prefix
 	runtime           map[string]bool // Envoy's reloadable features to set
@@ -140,10 +152,13 @@ func (o Options) parse(s *policy.Snapshot) (*parsed, error) {
 	}
 	var errs []error
 	var err error
+	if err := p.parseSeal(); err != nil {
+		errs = append(errs, err)
+	}
 	if p.listen, err = parseBind("listen", o.Listen); err != nil {
 		errs = append(errs, err)
 	}
-	if p.processor, err = parseProcessor(p.Processor); err != nil {
+	if p.processor, err = parsePeer("processor", "--listen", p.Processor); err != nil {
 		errs = append(errs, err)
 	}
 	if o.Admin != "" {
@@ -183,14 +198,16 @@ func parseBind(option, s string) (address, error) {
 // maxSocketPath is the longest Unix socket path Linux takes: sun_path is 108 bytes with its final zero.
 const maxSocketPath = 107
 
-func parseProcessor(s string) (address, error) {
+// parsePeer reads the address of something of brownout's, as given to the flag of `brownout serve`.
+func parsePeer(option, flag, s string) (address, error) {
 	bad := func(problem, remedy string) (address, error) {
-		return address{}, &OptionError{"processor", s, problem, remedy}
+		return address{}, &OptionError{option, s, problem, remedy}
 	}
+	given := fmt.Sprintf(", as given to `brownout serve %s`", flag)
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		switch {
 		case !filepath.IsAbs(path):
-			return bad("the socket path is not absolute", "write unix:/PATH, as given to `brownout serve --listen`")
+			return bad("the socket path is not absolute", "write unix:/PATH"+given)
 		case len(path) > maxSocketPath:
 			return bad(fmt.Sprintf("the socket path has %d bytes", len(path)), fmt.Sprintf("keep it within %d bytes", maxSocketPath))
 		}
@@ -198,7 +215,7 @@ func parseProcessor(s string) (address, error) {
 	}
 	host, port, err := splitHostPort(s)
 	if err != nil {
-		return bad(err.Error(), "write unix:/PATH or HOST:PORT, as given to `brownout serve --listen`")
+		return bad(err.Error(), "write unix:/PATH or HOST:PORT"+given)
 	}
 	if port == 0 {
 		return bad("port 0 cannot be reached", "name the port `brownout serve` listens on")

@@ -3,6 +3,7 @@ package envoy
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -50,10 +51,22 @@ func toYAML(m proto.Message) ([]byte, error) {
 	return yaml.Dump(&tree, yaml.WithIndent(2), yaml.WithLineWidth(-1))
 }
 
+// isOldBool reports whether s is a boolean to YAML 1.1, which Envoy reads, and a string to YAML 1.2, which is written here.
+func isOldBool(s string) bool {
+	switch strings.ToLower(s) {
+	case "y", "n", "yes", "no", "on", "off":
+		return true
+	}
+	return false
+}
+
 // blockStyle drops JSON's braces; its quotes stay where a bare word would be read as another type. Empty
 // containers keep their braces, for they have no block form.
 func blockStyle(n *yaml.Node) {
 	n.Style = 0
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && isOldBool(n.Value) {
+		n.Style = yaml.SingleQuotedStyle
+	}
 	if len(n.Content) == 0 && (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) {
 		n.Style = yaml.FlowStyle
 	}

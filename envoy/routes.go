@@ -18,8 +18,8 @@ import (
 // tierHeader is set by the plugin in the admitting reply together with clear_route_cache.
 const tierHeader = "x-tier"
 
-// routes lists, for each route of the policy in its order, one route per rung for requests that carry its tier and
-// one for those that carry none (brownout away, or a tier this configuration does not know), which goes to the
+// routes lists, for each route of the policy in its order, one route per rung for requests that carry its tier, before
+// it one for those of them that are to be sealed, and one for those that carry none (brownout away, or a tier this configuration does not know), which goes to the
 // route's best tier. A last route takes what the policy does not match; it passes ext_proc too, which counts it.
 func routes(pack *packer, s *policy.Snapshot, p *parsed) []*routev3.Route {
 	var list []*routev3.Route
@@ -27,9 +27,10 @@ func routes(pack *packer, s *policy.Snapshot, p *parsed) []*routev3.Route {
 		r := &s.Routes[i]
 		tiers := modelTiers(s, r)
 		for _, tier := range tiers {
-			m := match(r.Match)
-			m.Headers = append(m.Headers, header(tierHeader, exact(tier)))
-			list = append(list, route(pack, r, r.Name+"/"+tier, m, target(tier, p)))
+			if sealed(r) && p.seal != nil {
+				list = append(list, route(pack, r, r.Name+"/"+tier+sealedSuffix, sealedMatch(tierMatch(r, tier)), action(sealCluster)))
+			}
+			list = append(list, route(pack, r, r.Name+"/"+tier, tierMatch(r, tier), target(tier, p)))
 		}
 		list = append(list, route(pack, r, r.Name, match(r.Match), target(tiers[0], p)))
 	}
@@ -40,6 +41,13 @@ func routes(pack *packer, s *policy.Snapshot, p *parsed) []*routev3.Route {
 		Match:  match(policy.Match{}),
 		Action: &routev3.Route_Route{Route: rest},
 	})
+}
+
+// tierMatch narrows the route's match to requests that carry a tier.
+func tierMatch(r *policy.Route, tier string) *routev3.RouteMatch {
+	m := match(r.Match)
+	m.Headers = append(m.Headers, header(tierHeader, exact(tier)))
+	return m
 }
 
 // modelTiers names the tiers of r's ladder that are compute, best first. A ladder without any gets the policy's first

@@ -46,7 +46,7 @@ var effects = []struct {
 	{"send_body_end", session.SendBody{Data: []byte("data: [DONE]\n\n"), End: true}},
 	{"send_end", session.SendBody{End: true}},
 	{"reset", session.Reset{}},
-	{"", session.CancelUpstream{}},
+	{"", session.CancelUpstream{}}, {"", session.FinishUpstream{}},
 	{"reply_shed", session.Reply{Reply: outcome.ShedReply(outcome.ShedQueueFull, 503, 700*time.Millisecond)}},
 	{"reply_shed_429", session.Reply{Reply: outcome.ShedReply(outcome.ShedQueueFull, 429, 1200*time.Millisecond)}},
 	{"reply_expired", session.Reply{Reply: outcome.ShedReply(outcome.ShedDeadlineExpired, 503, 500*time.Millisecond)}},

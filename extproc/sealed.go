@@ -13,21 +13,26 @@ import (
 // registry holds the ids of requests that went over the seal and are still watched.
 type registry struct {
 	last atomic.Uint64
-	live sync.Map // id → struct{}
+	live sync.Map // id → *stream
 }
 
 // enter makes an id.
-func (r *registry) enter() string {
+func (r *registry) enter(st *stream) string {
 	id := strconv.FormatUint(r.last.Add(1), 10)
-	r.live.Store(id, struct{}{})
+	r.live.Store(id, st)
 	return id
 }
 
 func (r *registry) leave(id string) { r.live.Delete(id) }
 
-func (r *registry) has(id string) bool {
-	_, ok := r.live.Load(id)
-	return ok
+func (r *registry) has(id string) bool { return r.find(id) != nil }
+
+func (r *registry) find(id string) *stream {
+	st, ok := r.live.Load(id)
+	if !ok {
+		return nil
+	}
+	return st.(*stream)
 }
 
 // watchOf says how a route's answers are watched; nil when they are not. sealed: Envoy's configuration has the seal.

@@ -25,6 +25,9 @@ type Options struct {
 	Observer Observer     // default: nobody listens
 	// CancelUpstream ends the upstream's work on the request of that id, which has gone over the seal. Default: nothing.
 	CancelUpstream func(id string)
+	// FinishUpstream ends the answer of the request of that id, which has gone over the seal and is complete but stays
+	// open. Default: nothing.
+	FinishUpstream func(id string)
 }
 
 // Server is the external processor. Make one with New; it serves any number of streams.
@@ -40,13 +43,17 @@ type Server struct {
 	fit      fit
 	sealed   registry
 	cancel   func(id string)
+	finish   func(id string)
 	held     atomic.Int64 // bytes of answers held back
 	nagged   atomic.Int64 // when an unexpected message was last complained about, in Unix seconds
 }
 
 // New makes a server for a policy.
 func New(s *policy.Snapshot, o Options) *Server {
-	srv := &Server{log: o.Logger, obs: o.Observer, engine: engine.New(time.Now(), s), cancel: o.CancelUpstream}
+	srv := &Server{log: o.Logger, obs: o.Observer, engine: engine.New(time.Now(), s), cancel: o.CancelUpstream, finish: o.FinishUpstream}
+	if srv.finish == nil {
+		srv.finish = func(string) {}
+	}
 	if srv.cancel == nil {
 		srv.cancel = func(string) {}
 	}
@@ -102,6 +109,15 @@ func (s *Server) Close() { s.alarm.stop() }
 // Sealed says whether the request of that id is one of ours and still watched: only then may the seal end its answer
 // where the upstream died.
 func (s *Server) Sealed(id string) bool { return s.sealed.has(id) }
+
+// UpstreamCut tells that the upstream of the sealed request of that id has died in an answer that the seal cannot end
+// honestly; its stream is reset next.
+func (s *Server) UpstreamCut(id string) {
+	if st := s.sealed.find(id); st != nil {
+		st.post(letter{ev: session.UpstreamCut{}})
+		st.out.kick()
+	}
+}
 
 // HeldBytes is how many bytes of answers are held back in all.
 func (s *Server) HeldBytes() int64 { return s.held.Load() }

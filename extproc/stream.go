@@ -173,6 +173,10 @@ func (st *stream) perform(now time.Time, e session.Effect) {
 		if id := st.id.Load(); id != nil {
 			st.srv.cancel(*id)
 		}
+	case session.FinishUpstream:
+		if id := st.id.Load(); id != nil {
+			st.srv.finish(*id)
+		}
 	case session.Reply:
 		st.reply(encodeReply(e.Reply))
 	case session.Finish:
@@ -202,7 +206,7 @@ func (st *stream) goUpstream(c session.Continue) {
 		st.reply(encodeContinue(c, "", ""))
 		return
 	}
-	id := st.srv.sealed.enter()
+	id := st.srv.sealed.enter(st)
 	st.id.Store(&id)
 	st.reply(encodeContinue(c, st.seal, id))
 }

@@ -6,8 +6,9 @@
   testrun.py fuzz TIME PKG...   runs every fuzz target of the packages for TIME each
   testrun.py unchanged CMD...   runs a command and fails if it changes a golden file or the docs
 
-A skipped test fails the run: a test that cannot run proves nothing. A step that fails without a failing test (a
-format error, say) counts as one failure.
+A skipped test fails the run: a test that cannot run proves nothing. So does a step in which no test ran, and a package
+without the fuzz target it was named for. A step that fails without a failing test (a format error, say) counts as one
+failure.
 """
 
 import hashlib
@@ -127,6 +128,9 @@ def go(label, args):
     record(events.counts)
     ran = f"{events.benchmarks} benchmarks" if events.benchmarks else events.counts
     print(f"{label}: {ran}", flush=True)
+    if not events.benchmarks and not any(events.counts.values()):
+        print(f"{label}: nothing ran: go test {' '.join(args)}", flush=True)
+        return 1
     return 1 if code or events.counts["fail"] or events.counts["skip"] else 0
 
 
@@ -137,11 +141,18 @@ def fuzz(duration, packages):
         if listed.returncode != 0:
             print(listed.stdout)
             return 1
-        for name in (line for line in listed.stdout.splitlines() if line.startswith("Fuzz")):
+        names = [line for line in listed.stdout.splitlines() if line.startswith("Fuzz")]
+        if not names:
+            print(f"{package}: no fuzz target in it")
+            return 1
+        for name in names:
             targets += 1
             if go(f"{package} {name}", ["-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", duration, package]):
                 return 1
     print(f"{targets} fuzz targets, {duration} each")
+    if targets == 0:
+        print("no package with a fuzz target was named")
+        return 1
     return 0
 
 

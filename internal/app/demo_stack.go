@@ -138,15 +138,16 @@ func (s *demoStack) startStub(ctx context.Context) error {
 	return nil
 }
 
-func (s *demoStack) processor() string { return "unix:" + filepath.Join(s.dir, "extproc.sock") }
+// socket is the address of a socket of the demo's.
+func (s *demoStack) socket(name string) string { return "unix:" + filepath.Join(s.dir, name+".sock") }
 
 func (s *demoStack) startBrownout(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	s.brownout, err = startChild(s.dir, "brownout", self, "serve", "--policy", s.policyPath, "--listen", s.processor(),
-		"--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grace", "2s", "--log-format", "json")
+	s.brownout, err = startChild(s.dir, "brownout", self, "serve", "--policy", s.policyPath, "--listen", s.socket("extproc"),
+		"--seal", s.socket("seal"), "--inner", s.socket("inner"), "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grace", "2s", "--log-format", "json")
 	if err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (s *demoStack) bootstrap() ([]byte, error) {
 	if snap == nil {
 		return nil, fmt.Errorf("the demo's own policy has errors: %v", problems)
 	}
-	o := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: s.processor(), AccessLog: s.accessLog, EnvoyVersion: s.envoyVersion}
+	o := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: s.socket("extproc"), Seal: s.socket("seal"), Inner: s.socket("inner"), AccessLog: s.accessLog, EnvoyVersion: s.envoyVersion}
 	for _, text := range []string{"full=http://" + s.stubAddr, "gone=http://" + s.nobody.LocalAddr().String()} {
 		u, err := envoy.ParseUpstream(text)
 		if err != nil {

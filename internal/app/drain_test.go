@@ -253,7 +253,7 @@ func TestAServerThatIsStoppedWhileItStartsEndsCleanly(t *testing.T) {
 	path, dir := policyFile(t, narrow), shortDir(t)
 	for range 20 {
 		var errs bytes.Buffer
-		code := Main(ctx, []string{"serve", "--policy", path, "--listen", "unix:" + dir + "/s", "--http", "127.0.0.1:0", "--admin", "none", "--grace", "0s"},
+		code := Main(ctx, []string{"serve", "--policy", path, "--listen", "unix:" + dir + "/s", "--http", "127.0.0.1:0", "--admin", "none", "--seal", "none", "--grace", "0s"},
 			Stdio{In: strings.NewReader(""), Out: &errs, Err: &errs})
 		if code != ExitOK {
 			t.Fatalf("exit %d:\n%s", code, errs.String())

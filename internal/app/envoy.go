@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/envoy-brownout/brownout/envoy"
 	"github.com/envoy-brownout/brownout/policy"
@@ -22,6 +23,9 @@ type envoyBootstrapCmd struct {
 	Listen     string   `required:"" placeholder:"IP:PORT" help:"Where Envoy listens for clients."`
 	Upstream   []string `required:"" sep:"none" placeholder:"TIER=[http|h2c|https]://HOST:PORT" help:"An endpoint of a tier; at least one for every tier of the policy."`
 	Processor  string   `default:"unix:/tmp/brownout/extproc.sock" placeholder:"unix:PATH|HOST:PORT" help:"Where \"brownout serve\" listens (${default})."`
+	Seal       string   `default:"unix:/tmp/brownout/seal.sock" placeholder:"unix:PATH|IP:PORT|none" help:"Where \"brownout serve\" seals; none seals no route (${default})."`
+	Inner      string   `default:"unix:/tmp/brownout/inner.sock" placeholder:"unix:PATH|IP:PORT" help:"Where Envoy listens for the seal (${default})."`
+	SocketMode string   `default:"0600" placeholder:"MODE" help:"Mode of the --inner socket, octal; 0660 or 0666 for a brownout under another user (${default})."`
 	EnvoyAdmin string   `default:"127.0.0.1:9901" placeholder:"IP:PORT|none" help:"Envoy's admin listener (${default})."`
 	AccessLog  string   `default:"/dev/stdout" placeholder:"PATH|none" help:"Envoy's access log, one JSON object per line (${default})."`
 	UpstreamCA string   `name:"upstream-ca" default:"/etc/ssl/certs/ca-certificates.crt" placeholder:"PATH" help:"PEM authorities that https upstreams are verified against (${default})."`
@@ -64,8 +68,14 @@ func (c *envoyBootstrapCmd) options() (envoy.Options, error) {
 		AccessLog:  unlessNone(c.AccessLog),
 		UpstreamCA: c.UpstreamCA,
 		Internal:   c.Internal, EnvoyVersion: c.Version,
+		Seal: c.Seal, Inner: c.Inner,
 	}
 	var errs []error
+	mode, err := strconv.ParseUint(c.SocketMode, 8, 32)
+	if err != nil || mode == 0 {
+		errs = append(errs, &envoy.OptionError{Option: "socket-mode", Value: c.SocketMode, Problem: "not an octal mode", Remedy: "write one such as 0600 or 0660"})
+	}
+	o.SocketMode = uint32(mode)
 	for _, text := range c.Upstream {
 		u, err := envoy.ParseUpstream(text)
 		if err != nil {

@@ -31,7 +31,7 @@ func TestEnvoyBootstrapPrintsAConfiguration(t *testing.T) {
 		t.Fatalf("exit %d, stderr %q", code, errs)
 	}
 	for _, want := range []string{
-		"# Start beside it:  brownout serve --policy FILE --listen unix:/tmp/brownout/extproc.sock\n",
+		"# Start beside it:  brownout serve --policy FILE --listen unix:/tmp/brownout/extproc.sock --seal unix:/tmp/brownout/seal.sock --inner unix:/tmp/brownout/inner.sock\n",
 		"port_value: 8787\n", "port_value: 8788\n", "port_value: 9901\n", "path: /dev/stdout\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -42,13 +42,27 @@ func TestEnvoyBootstrapPrintsAConfiguration(t *testing.T) {
 
 func TestEnvoyBootstrapLeavesOutWhatIsNone(t *testing.T) {
 	code, out, errs := bootstrapCommand(t, onePolicy, "--listen", "127.0.0.1:8080", "--upstream", "full=h2c://h:1",
-		"--envoy-admin", "none", "--access-log", "none", "--processor", "10.0.0.1:9000")
+		"--envoy-admin", "none", "--access-log", "none", "--processor", "10.0.0.1:9000", "--seal", "none")
 	if code != ExitOK {
 		t.Fatalf("exit %d, stderr %q", code, errs)
 	}
-	for _, unwanted := range []string{"\nadmin:", "access_log:", "pipe:"} {
+	for _, unwanted := range []string{"\nadmin:", "access_log:", "pipe:", "name: inner", "brownout_seal", "/sealed"} {
 		if strings.Contains(out, unwanted) {
 			t.Errorf("output has %q", unwanted)
+		}
+	}
+}
+
+func TestEnvoyBootstrapRendersTheSealsAddresses(t *testing.T) {
+	code, out, errs := bootstrapCommand(t, onePolicy, "--listen", "127.0.0.1:8080", "--upstream", "full=http://h:1",
+		"--seal", "127.0.0.1:9001", "--inner", "unix:/run/x/inner.sock", "--socket-mode", "0660")
+	if code != ExitOK || errs != "" {
+		t.Fatalf("exit %d, stderr %q", code, errs)
+	}
+	for _, want := range []string{"--seal 127.0.0.1:9001 --inner unix:/run/x/inner.sock\n", "/run/x, if brownout serve has not", "port_value: 9001\n",
+		"path: /run/x/inner.sock\n", "mode: 432\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q", want)
 		}
 	}
 }
@@ -62,6 +76,11 @@ func TestEnvoyBootstrapNamesTheFlagTheValueAndTheRemedy(t *testing.T) {
 		"tier without upstream": {[]string{"--upstream", "big=http://h:1"}, `brownout: --upstream: tier "full" has no upstream (add --upstream full=http://HOST:PORT)`},
 		"bad URL":               {[]string{"--upstream", "full=ftp://h:1"}, `brownout: --upstream "full=ftp://h:1": unknown scheme "ftp" (use http, h2c or https)`},
 		"bad processor":         {[]string{"--upstream", "full=h:1", "--processor", "nowhere"}, `brownout: --processor "nowhere": not an address with a port (write unix:/PATH or HOST:PORT`},
+		"seal elsewhere":        {[]string{"--upstream", "full=h:1", "--seal", "10.0.0.1:9000"}, `brownout: --seal "10.0.0.1:9000": "10.0.0.1" is not an address of this machine alone (write unix:/PATH or 127.0.0.1:PORT)`},
+		"inner elsewhere":       {[]string{"--upstream", "full=h:1", "--inner", "[::]:9000"}, `brownout: --inner "[::]:9000": "::" is not an address of this machine alone`},
+		"seal and inner alike":  {[]string{"--upstream", "full=h:1", "--seal", "unix:/a", "--inner", "unix:/a"}, `brownout: --inner "unix:/a": this is where the seal listens`},
+		"relative inner":        {[]string{"--upstream", "full=h:1", "--inner", "unix:a"}, `brownout: --inner "unix:a": the socket path is not absolute (write unix:/PATH, as given to ` + "`brownout serve --inner`)"},
+		"bad mode":              {[]string{"--upstream", "full=h:1", "--socket-mode", "rw"}, `brownout: --socket-mode "rw": not an octal mode (write one such as 0600 or 0660)`},
 		"bad admin":             {[]string{"--upstream", "full=h:1", "--envoy-admin", "off"}, `brownout: --envoy-admin "off": not an address with a port (write IP:PORT`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,11 +27,14 @@ func (c *serveCmd) listen() (s sockets, err error) {
 		return s, err
 	}
 	if path, ok := strings.CutPrefix(c.Listen, "unix:"); ok {
-		s.grpc, err = listenUnix(path, mode)
+		s.grpc, err = listenUnix("--listen", path, mode)
 	} else {
 		s.grpc, err = listenTCP("--listen", c.Listen)
 	}
 	if err != nil {
+		return s, err
+	}
+	if s.seal, err = c.listenSeal(mode); err != nil {
 		return s, err
 	}
 	if s.http, err = listenTCP("--http", c.HTTP); err != nil {
@@ -49,7 +52,7 @@ func listenTCP(flag, addr string) (net.Listener, error) {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s %s: another process listens there (stop it, or choose another port)", flag, addr)
-	case err != nil && flag == "--listen":
+	case err != nil && flag != "--http" && flag != "--admin":
 		return nil, fmt.Errorf("%s %s: %w (want unix:PATH or HOST:PORT)", flag, addr, err)
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: %w (want HOST:PORT or none)", flag, addr, err)
@@ -59,41 +62,41 @@ func listenTCP(flag, addr string) (net.Listener, error) {
 
 // listenUnix listens on a socket that only mode lets in, in a directory nobody else can put things into. A socket
 // file that a dead process left is replaced; one that somebody answers on is not.
-func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
+func listenUnix(flag, path string, mode os.FileMode) (net.Listener, error) {
 	if path == "" || !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("--listen unix:%s: want an absolute path", path)
+		return nil, fmt.Errorf("%s unix:%s: want an absolute path", flag, path)
 	}
-	if err := ownDirectory(filepath.Dir(path), mode); err != nil {
+	if err := ownDirectory(flag, filepath.Dir(path), mode); err != nil {
 		return nil, err
 	}
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = conn.Close() // it only showed that somebody is there
-		return nil, fmt.Errorf("--listen unix:%s: another process listens there (stop it, or choose another path)", path)
+		return nil, fmt.Errorf("%s unix:%s: another process listens there (stop it, or choose another path)", flag, path)
 	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("--listen unix:%s: a file that is no socket is in the way (remove it)", path)
+			return nil, fmt.Errorf("%s unix:%s: a file that is no socket is in the way (remove it)", flag, path)
 		}
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("--listen unix:%s: remove the socket a dead process left: %w", path, err)
+			return nil, fmt.Errorf("%s unix:%s: remove the socket a dead process left: %w", flag, path, err)
 		}
 	}
 	l, err := net.Listen("unix", path)
 	switch {
 	case errors.Is(err, syscall.EINVAL):
-		return nil, fmt.Errorf("--listen unix:%s: the path is too long for a socket: %d bytes (choose one below 104)", path, len(path))
+		return nil, fmt.Errorf("%s unix:%s: the path is too long for a socket: %d bytes (choose one below 104)", flag, path, len(path))
 	case err != nil:
-		return nil, fmt.Errorf("--listen unix:%s: %w", path, err)
+		return nil, fmt.Errorf("%s unix:%s: %w", flag, path, err)
 	}
 	if err := os.Chmod(path, mode); err != nil {
-		return nil, errors.Join(fmt.Errorf("--listen unix:%s: %w", path, err), l.Close())
+		return nil, errors.Join(fmt.Errorf("%s unix:%s: %w", flag, path, err), l.Close())
 	}
 	return l, nil
 }
 
 // ownDirectory makes the socket's directory, or checks the one that is there: whoever can write to it could put a
 // socket of his own in our place.
-func ownDirectory(dir string, mode os.FileMode) error {
+func ownDirectory(flag, dir string, mode os.FileMode) error {
 	enter := os.FileMode(0o700)
 	if mode&0o077 != 0 { // others may connect, so they must get to the socket
 		enter = 0o711
@@ -109,7 +112,7 @@ func ownDirectory(dir string, mode os.FileMode) error {
 		if err != nil {
 			return fmt.Errorf("make the socket's directory: %w", err)
 		}
-		if err := trusted(dir, info); err != nil {
+		if err := trusted(flag, dir, info); err != nil {
 			return err
 		}
 	}
@@ -117,17 +120,17 @@ func ownDirectory(dir string, mode os.FileMode) error {
 }
 
 // trusted says whether only we and root decide what lies in dir, or where it points if it is a link.
-func trusted(dir string, info fs.FileInfo) error {
+func trusted(flag, dir string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case ok && st.Uid != 0 && int(st.Uid) != os.Getuid():
-		return fmt.Errorf("directory %s belongs to another user (uid %d): choose another --listen path", dir, st.Uid)
+		return fmt.Errorf("directory %s belongs to another user (uid %d): choose another %s path", dir, st.Uid, flag)
 	case info.Mode()&fs.ModeSymlink != 0:
 		return nil
 	case !info.IsDir():
-		return fmt.Errorf("make the socket's directory: %s is not a directory (choose another --listen path)", dir)
+		return fmt.Errorf("make the socket's directory: %s is not a directory (choose another %s path)", dir, flag)
 	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
-		return fmt.Errorf("directory %s can be written by others (mode %04o): chmod go-w it, or choose another --listen path", dir, info.Mode().Perm())
+		return fmt.Errorf("directory %s can be written by others (mode %04o): chmod go-w it, or choose another %s path", dir, info.Mode().Perm(), flag)
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func TestADirectoryOfAnotherUserIsRefused(t *testing.T) {
 		{"ours", foreign{mode: fs.ModeDir | 0o700, uid: os.Getuid()}, false},
 		{"a link of ours", foreign{mode: fs.ModeSymlink | 0o777, uid: os.Getuid()}, false},
 	} {
-		if err := trusted("/run/b", c.info); (err != nil) != c.bad || c.bad && !strings.Contains(err.Error(), "/run/b belongs to another user") {
+		if err := trusted("--listen", "/run/b", c.info); (err != nil) != c.bad || c.bad && !strings.Contains(err.Error(), "/run/b belongs to another user") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

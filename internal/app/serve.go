@@ -23,6 +23,7 @@ import (
 	"github.com/envoy-brownout/brownout/extproc"
 	"github.com/envoy-brownout/brownout/internal/admin"
 	"github.com/envoy-brownout/brownout/internal/metrics"
+	"github.com/envoy-brownout/brownout/internal/seal"
 	"github.com/envoy-brownout/brownout/policy"
 	"github.com/envoy-brownout/brownout/policy/watch"
 )
@@ -52,9 +53,11 @@ const (
 type serveCmd struct {
 	Policy     string        `required:"" placeholder:"FILE" help:"Policy file; changes are applied while running."`
 	Listen     string        `default:"unix:/tmp/brownout/extproc.sock" placeholder:"ADDR" help:"Where Envoy reaches the processor: unix:PATH or HOST:PORT (${default})."`
+	Seal       string        `default:"unix:/tmp/brownout/seal.sock" placeholder:"ADDR" help:"Where Envoy reaches the seal, on this machine: unix:PATH or 127.0.0.1:PORT; none turns it off (${default})."`
+	Inner      string        `default:"unix:/tmp/brownout/inner.sock" placeholder:"ADDR" help:"Where Envoy listens for the seal: unix:PATH or 127.0.0.1:PORT (${default})."`
 	HTTP       string        `name:"http" default:":9464" placeholder:"ADDR" help:"Where /metrics, /healthz and /readyz are served; none turns it off (${default})."`
 	Admin      string        `default:"127.0.0.1:9465" placeholder:"ADDR" help:"Where /debug/state, /debug/reset and /debug/pprof are served; none turns it off (${default})."`
-	SocketMode string        `default:"0600" placeholder:"MODE" help:"Mode of a unix socket, octal; 0660 or 0666 for an Envoy under another user (${default})."`
+	SocketMode string        `default:"0600" placeholder:"MODE" help:"Mode of the unix sockets, octal; 0660 or 0666 for an Envoy under another user (${default})."`
 	Grace      time.Duration `default:"30s" help:"How long running and queued requests may take after SIGTERM (${default})."`
 	TLSCert    string        `name:"tls-cert" placeholder:"FILE" help:"Certificate for a TCP --listen (PEM); goes with the next two."`
 	TLSKey     string        `name:"tls-key" placeholder:"FILE" help:"The certificate's private key (PEM)."`
@@ -119,16 +122,17 @@ type server struct {
 	health  *health.Server
 	grpc    *grpc.Server
 	watcher *watch.Watcher
+	seal    *seal.Seal // nil: off
 	sockets sockets
 	public  http.Handler
 	private http.Handler
 }
 
 // sockets are the listeners; nil ones are turned off.
-type sockets struct{ grpc, http, admin net.Listener }
+type sockets struct{ grpc, seal, http, admin net.Listener }
 
 func (s sockets) close() {
-	for _, l := range []net.Listener{s.grpc, s.http, s.admin} {
+	for _, l := range []net.Listener{s.grpc, s.seal, s.http, s.admin} {
 		if l != nil {
 			_ = l.Close() // the process ends; nothing can be done about it
 		}
@@ -147,7 +151,11 @@ func (c *serveCmd) build(std Stdio, src []byte, snap *policy.Snapshot) (*server,
 	if s.metrics, err = metrics.New(reg, version(), s.live); err != nil {
 		return nil, err
 	}
-	s.proc = extproc.New(snap, extproc.Options{Logger: s.log, Observer: observer{s.metrics}})
+	s.proc = extproc.New(snap, extproc.Options{Logger: s.log, Observer: observer{s.metrics}, CancelUpstream: s.cancelUpstream,
+		FinishUpstream: s.finishUpstream})
+	if err := c.makeSeal(s); err != nil {
+		return nil, usageError(err)
+	}
 	s.metrics.Reloaded(true, time.Now())
 	s.public = admin.Public(reg, &s.ready)
 	s.private = admin.Private(func() any { return s.state() }, s.proc.ResetMax)
@@ -200,6 +208,7 @@ func (s *server) run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	web := []*http.Server{serveHTTP(g, s.sockets.http, s.public), serveHTTP(g, s.sockets.admin, s.private)}
 	g.Go(func() error { return s.watcher.Run(gctx) })
+	s.serveSeal(g)
 	g.Go(func() error {
 		if err := s.grpc.Serve(s.sockets.grpc); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
 			return err
@@ -208,9 +217,10 @@ func (s *server) run(ctx context.Context) error {
 	})
 	s.setReady(true)
 	s.log.Info("serving", slog.String("version", version()), slog.String("policy", s.proc.Policy().Hash),
-		slog.String("listen", address(s.sockets.grpc)), slog.String("http", address(s.sockets.http)), slog.String("admin", address(s.sockets.admin)))
+		slog.String("listen", address(s.sockets.grpc)), slog.String("seal", address(s.sockets.seal)), slog.String("http", address(s.sockets.http)), slog.String("admin", address(s.sockets.admin)))
 	<-gctx.Done()
 	s.drain()
+	s.stopSeal(gctx)
 	for _, w := range web {
 		if w != nil {
 			_ = w.Close() // probes and scrapes need no farewell

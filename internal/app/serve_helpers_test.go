@@ -109,6 +109,9 @@ func startServeAt(t *testing.T, policy string, args ...string) *serving {
 	if !strings.Contains(strings.Join(args, " "), "--listen") {
 		all = append(all, "--listen", "unix:"+filepath.Join(shortDir(t), "s"))
 	}
+	if !strings.Contains(strings.Join(args, " "), "--seal") {
+		all = append(all, "--seal", "none")
+	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context())) // ends when the test says so
 	s := &serving{t: t, policy: policy, stop: stop, code: make(chan int, 1)}
 	done := make(chan struct{})

@@ -20,7 +20,7 @@ import (
 func failServe(t *testing.T, args ...string) (code int, errs string) {
 	t.Helper()
 	var out, e bytes.Buffer
-	args = append([]string{"serve", "--http", "none", "--admin", "none"}, args...)
+	args = append([]string{"serve", "--http", "none", "--admin", "none", "--seal", "none"}, args...)
 	code = Main(t.Context(), args, Stdio{In: strings.NewReader(""), Out: &out, Err: &e})
 	return code, e.String()
 }

@@ -10,6 +10,7 @@ type debugState struct {
 	PolicyHash string        `json:"policy_hash"`
 	Requests   extproc.Tally `json:"requests"`
 	Tiers      []debugTier   `json:"tiers"`
+	Seal       *debugSeal    `json:"seal,omitempty"`
 }
 
 type debugTier struct {
@@ -33,7 +34,7 @@ type debugWaiter struct {
 
 func (s *server) state() debugState {
 	d := s.proc.Dump(true)
-	out := debugState{Version: version(), PolicyHash: d.PolicyHash, Requests: s.proc.Tally(), Tiers: []debugTier{}}
+	out := debugState{Version: version(), PolicyHash: d.PolicyHash, Requests: s.proc.Tally(), Tiers: []debugTier{}, Seal: s.sealState()}
 	for _, t := range d.Tiers {
 		row := debugTier{Tier: t.Tier, InPolicy: t.InPolicy, Limit: t.Limit, InFlight: t.Used, MaxFlight: t.UsedMax,
 			Queue: t.Queue, Waiting: t.Waiting, MaxWaiting: t.WaitingMax, Next: []debugWaiter{}}

@@ -360,3 +360,25 @@ func TestABudgetOfLessThanAMillisecondIsGone(t *testing.T) {
 	v, _ := r.offer("y", 0, request("x-budget-ms", "2"))
 	expect(t, "2 ms", v, "admitted full ")
 }
+
+// TestShedsSpreadWhenTheyAskToBeRepeated: callers refused at one instant must not all return at one.
+func TestShedsSpreadWhenTheyAskToBeRepeated(t *testing.T) {
+	r := newRig(t, twoTiers)
+	for range 4 { // one runs and one waits, at each tier
+		r.offer("full house", 0, request())
+	}
+	const n, fifths = 1000, 5
+	var seen [fifths]int
+	for range n {
+		v, _ := r.offer("refused", 0, request())
+		if v.Kind != Shed || v.RetryAfter < 500*ms || v.RetryAfter > 1000*ms {
+			t.Fatalf("%s, retry after %s, want a shed with 500 to 1000 ms", show(v), v.RetryAfter)
+		}
+		seen[min(int((v.RetryAfter-500*ms)/(100*ms)), fifths-1)]++
+	}
+	for i, got := range seen {
+		if got < n/fifths/2 || got > n/fifths*2 { // 7 standard deviations and more
+			t.Errorf("%d of %d sheds ask to be repeated after %d to %d ms, want about %d", got, n, 500+i*100, 600+i*100, n/fifths)
+		}
+	}
+}

@@ -104,7 +104,8 @@ func (l *Limiter) Offer(now time.Time, w Want, deliver func(Grant)) (Decision, H
 	return d, h
 }
 
-// offerLocked follows the seed's order of checks: gone already, free slot, full queue.
+// offerLocked checks in the seed's order: gone already, free slot, full queue. Unlike the seed it first drops those
+// who wait in vain, so that a queue of expired requests is not full.
 func (l *Limiter) offerLocked(now time.Time, w Want, deliver func(Grant)) (Decision, Handle) {
 	switch {
 	case l.closed != outcome.ShedNone:

@@ -13,7 +13,8 @@ import (
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
-// oracle is the seed's limiter, slow and obvious: a sorted slice. It is what the heaps are tested against.
+// oracle is the seed's limiter, slow and obvious: a sorted slice. It is what the heaps are tested against. In one thing
+// it differs from the seed, as the limiter does: expired requests leave the queue before it counts as full.
 type oracle struct {
 	max, queue, active int
 	line               []oracleEntry

@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/policy"
 )
 
 // The generated part of docs/metrics.md stands between these lines; the rest is written by hand.
@@ -74,13 +75,17 @@ type labelDoc struct{ name, of, values string }
 func labelDocs() []labelDoc {
 	return []labelDoc{
 		{"class", "queue_wait", "a value of the policy's `priority.map`, or `default`"},
+		{"dialect", "terminal_frames", code(policy.Dialects()...)},
 		{"header", "ignored_headers", "the policy's budget and priority headers, " + code("grpc-timeout", "x-deadline-remaining-ms",
 			"x-degrade", "x-envoy-expected-rq-timeout-ms", "x-max-queue-ms")},
 		{"outcome", "requests, upstream", "see below"},
 		{"reason", "sheds", list(outcome.Sheds())},
 		{"reason", "degraded", list(outcome.AllDegraded())},
+		{"reason", "terminal_frames", "of those: " + list([]outcome.Degraded{outcome.DegradedDeadline, outcome.DegradedSlowFirstToken,
+			outcome.DegradedStalled, outcome.DegradedUpstreamTruncated, outcome.DegradedUpstreamError, outcome.DegradedPreempted})},
 		{"result", "config_reloads", code("success", "error")},
 		{"route", "arrivals, requests", "a route of the policy, or `none`: no route matched"},
+		{"sealed", "cuts", code("true", "false")},
 		{"tier", "all with it", "a tier of the policy; of sheds also `none`: before any tier was asked"},
 		{"version", "build_info", "of the binary"},
 	}
@@ -98,20 +103,20 @@ func code(names ...string) string { return "`" + strings.Join(names, "`, `") + "
 
 // outcomeMeanings says to operators what the outcomes are.
 var outcomeMeanings = map[outcome.Outcome]string{
-	outcome.ClientAborted: "The caller left before the answer's headers.",
+	outcome.ClientAborted: "The caller left before the answer was whole. Without the seal: before its headers.",
 	outcome.ShedOutcome:   "Refused by brownout; `brownout_sheds_total` says why.",
-	outcome.Deadline:      "The deadline passed: 504 when no headers were out, otherwise only counted.",
-	outcome.Evicted:       "Accepted by the upstream, then thrown out. Not yet recognized.",
-	outcome.Truncated:     "The answer ended without its end. Not yet recognized.",
-	outcome.Stalled:       "The stream fell silent. Not yet recognized.",
-	outcome.Quota:         "The caller's or the account's quota is spent. Not yet recognized: counts as `throttled`.",
+	outcome.Deadline:      "The deadline passed: 504 when no headers were out, else the stream was ended by a frame of ours. Where bodies are not watched (`stream: false`) only counted.",
+	outcome.Evicted:       "Accepted by the upstream, then thrown out.",
+	outcome.Truncated:     "The answer ended without its end: cut, or over without evidence that it is complete. Unsealed, callers that left in the middle are among them.",
+	outcome.Stalled:       "The stream fell silent for `stream.idle`.",
+	outcome.Quota:         "The caller's or the account's quota is spent, as the error's body says. Where bodies are not watched it counts as `throttled`.",
 	outcome.Throttled:     "The upstream answered 429.",
 	outcome.Overloaded:    "The upstream answered 503 or 529, or a circuit breaker of Envoy's did.",
-	outcome.UpstreamError: "The upstream answered another 5xx, or could not be reached.",
+	outcome.UpstreamError: "The upstream answered another 5xx or could not be reached, or its answer was an error under a 200.",
 	outcome.BadRequest:    "The upstream, or Envoy, answered another 4xx.",
-	outcome.Empty:         "200 with nothing inside. Not yet recognized.",
-	outcome.Refusal:       "The model declined; an answer. Not yet recognized.",
-	outcome.Capped:        "Ended at a length limit; an answer. Not yet recognized.",
+	outcome.Empty:         "200 with nothing inside.",
+	outcome.Refusal:       "The model declined; an answer.",
+	outcome.Capped:        "Ended at a length limit; an answer.",
 	outcome.Replayed:      "Answered from the store. Not yet available.",
 	outcome.DegradedOK:    "A lower tier answered well, or the upstream calls its own answer degraded.",
 	outcome.OK:            "The first tier answered well.",

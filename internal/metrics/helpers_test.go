@@ -52,6 +52,8 @@ func families(t *testing.T) []*dto.MetricFamily {
 	m.EnvoyStale(false)
 	m.Reloaded(true, time.Unix(1, 0))
 	m.Finished(Request{Route: "chat", Outcome: "degraded", Tier: "small", Degraded: "queue_pressure", UpstreamOutcome: "degraded"})
+	m.Finished(Request{Route: "chat", Outcome: "truncated", Tier: "full", UpstreamOutcome: "truncated", FirstToken: time.Millisecond,
+		Dialect: "generic", Terminal: "upstream_truncated", Cut: true, Sealed: true})
 	m.Finished(Request{Route: "chat", Outcome: "shed", Shed: "queue_full", ShedTier: "full"})
 	fs, err := reg.Gather()
 	if err != nil {

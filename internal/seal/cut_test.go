@@ -24,6 +24,7 @@ func (b *breaker) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	if r.Header.Get("X-Before") != "" {
 		b.breakNow(r)
+		return
 	}
 	w.Header().Set("Content-Type", r.Header.Get("X-Type"))
 	w.Header().Set("Content-Encoding", r.Header.Get("X-Encoding"))

@@ -198,6 +198,7 @@ func (f *forwarding) cut(ctx context.Context, err error, repair bool) End {
 	}
 	f.log.Debug("upstream cut", slog.String("id", f.id), slog.Any("error", err), slog.Bool("repairable", repair))
 	if !repair || !f.live() {
+		f.onCut(f.id)
 		return EndCut
 	}
 	f.w.Header().Set(http.TrailerPrefix+http.CanonicalHeaderKey(envoy.CutTrailer), "1")
@@ -222,9 +223,12 @@ func (f *forwarding) broke(ctx context.Context, detail string, err error) End {
 // given reports whether the request was given up on our side: cancelled, or left by its client. endUnknown: neither, so
 // the upstream is to blame.
 func (f *forwarding) given(ctx context.Context, err error) End {
-	if context.Cause(ctx) == errCancelled {
+	switch context.Cause(ctx) {
+	case errCancelled:
 		f.awaitClose()
 		return EndCancelled
+	case errFinished:
+		return EndWhole
 	}
 	if f.r.Context().Err() != nil || errors.Is(err, errClientGone) {
 		return EndClientGone

@@ -69,6 +69,7 @@ func announced(trailer http.Header) []string {
 func copyTrailer(dst http.Header, declared []string, src http.Header) {
 	for name, values := range src {
 		switch {
+		case len(values) == 0: // announced and not sent; a frame of no trailers would never end the answer for Envoy
 		case slices.Contains(marks[:], name) || strings.EqualFold(name, envoy.InnerHeader):
 		case slices.Contains(declared, name):
 			dst[name] = values

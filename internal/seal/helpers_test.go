@@ -203,11 +203,16 @@ func checkEnds(t testing.TB, s *Seal, want map[End]int) {
 func checkNoGoroutine(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
-		var stacks string
-		testkit.Eventually(t, patience, func() bool {
+		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 			buf := make([]byte, 4<<20)
-			stacks = string(buf[:runtime.Stack(buf, true)])
-			return !strings.Contains(stacks, "internal/seal.(*")
-		}, "goroutines of the seal are left")
+			stacks := string(buf[:runtime.Stack(buf, true)])
+			_, left, found := strings.Cut(stacks, "internal/seal.(*")
+			if !found {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("a goroutine of the seal is left: (*%.2000s", left)
+			}
+		}
 	})
 }

@@ -10,8 +10,11 @@ import (
 // maxID is the longest request id, a decimal number of 64 bits.
 const maxID = 20
 
-// errCancelled is why Cancel ended a request.
-var errCancelled = errors.New("cancelled by its session")
+// errCancelled is why Cancel ended a request, errFinished why Finish did.
+var (
+	errCancelled = errors.New("cancelled by its session")
+	errFinished  = errors.New("finished by its session")
+)
 
 // registry finds the requests in flight by their ids.
 type registry struct {
@@ -78,12 +81,12 @@ func (r *registry) remove(x *exchange) {
 	r.byID[x.id] = rest
 }
 
-func (r *registry) cancel(id string) bool {
+func (r *registry) end(id string, why error) bool {
 	r.mu.Lock()
 	list := slices.Clone(r.byID[id])
 	r.mu.Unlock()
 	for _, x := range list {
-		x.cancel(errCancelled)
+		x.cancel(why)
 	}
 	return len(list) > 0
 }

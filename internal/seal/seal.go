@@ -38,6 +38,9 @@ type Options struct {
 	// Live reports whether the session of a request is in this process and still watches its answer. nil: none is, so
 	// that every cut stays a cut.
 	Live func(id string) bool
+	// Cut hears of the request whose upstream died in an answer that nobody can end honestly, before the cut is passed
+	// on. nil: nobody listens. It must not block.
+	Cut func(id string)
 	// Logger defaults to discarding. A request is logged at debug, at most once.
 	Logger *slog.Logger
 	// Observer hears how each request ended. nil: nobody listens. It must not block.
@@ -48,6 +51,7 @@ type Options struct {
 type Seal struct {
 	dial   func(ctx context.Context) (net.Conn, error)
 	isLive func(id string) bool
+	onCut  func(id string)
 	log    *slog.Logger
 	ended  func(End)
 
@@ -60,9 +64,12 @@ type Seal struct {
 
 // New makes a seal. It starts nothing.
 func New(o Options) *Seal {
-	s := &Seal{dial: o.Dial, isLive: o.Live, log: o.Logger, ended: o.Observer, registry: newRegistry()}
+	s := &Seal{dial: o.Dial, isLive: o.Live, onCut: o.Cut, log: o.Logger, ended: o.Observer, registry: newRegistry()}
 	if s.isLive == nil {
 		s.isLive = func(string) bool { return false }
+	}
+	if s.onCut == nil {
+		s.onCut = func(string) {}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -111,7 +118,11 @@ func (s *Seal) Shutdown(ctx context.Context) error {
 // Cancel ends the upstream request of id at once and reports whether there was one. The answer's stream to Envoy stays
 // open and silent: the session has written the ending already, and Envoy closes the stream behind it. A second request
 // of the same id (Envoy retried) is cancelled too.
-func (s *Seal) Cancel(id string) bool { return s.registry.cancel(id) }
+func (s *Seal) Cancel(id string) bool { return s.registry.end(id, errCancelled) }
+
+// Finish ends the upstream request of id at once and its answer cleanly, where it is, and reports whether there was one:
+// the session has seen that nothing is missing, although the upstream keeps the answer open.
+func (s *Seal) Finish(id string) bool { return s.registry.end(id, errFinished) }
 
 // Stats are the seal's counters since New.
 type Stats struct {

@@ -6,13 +6,19 @@
 //	                            │ ╲
 //	                            │  Parked ► parked ─┐
 //	                            │                   │
-//	                            ├─────Admitted◄─────┤      Continue goes out: a slot is held
-//	                            │        ▼          │
+//	                            ├─────Admitted◄─────┤  a slot is held
+//	                            │        ├──no time left──► ended (the slot goes back, 503)
+//	                            │        ▼          │  Continue goes out
 //	                            │     admitted ──killAt──► ended (504)
 //	                            │        │ ResponseHeaders
-//	                            │        ▼
+//	                            │        ▼          │
+//	                            │     holding ──killAt, cut──► ended (504, 502)
+//	                            │        │          │  watched answers only: their headers wait for the first event
+//	                            │        ▼          │
 //	                            │     answered ──end of answer, trailers, closure──► ended
-//	                            └──Refused────────► ended (503)
+//	                            │        └──deadline, silence, cut, no evidence──► ended (terminal frame, or reset)
+//	                            └──Refused◄─────────┘
+//	                                  └───────────► ended (503)
 //
 // Every path reaches ended once, with one Finish effect, on the first signal that tells. Events after that are
 // ignored, save that a late grant is given back.

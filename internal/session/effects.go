@@ -60,6 +60,9 @@ type Reset struct{}
 // CancelUpstream: end the upstream's work through the seal, whether or not the caller still reads.
 type CancelUpstream struct{}
 
+// FinishUpstream: let the seal end an answer that is complete but stays open.
+type FinishUpstream struct{}
+
 // Reply: answer in the upstream's place; Envoy cancels what runs upstream.
 type Reply struct{ outcome.Reply }
 
@@ -101,6 +104,7 @@ func (ContinueBody) effect()     {}
 func (SendBody) effect()         {}
 func (Reset) effect()            {}
 func (CancelUpstream) effect()   {}
+func (FinishUpstream) effect()   {}
 func (Reply) effect()            {}
 func (Finish) effect()           {}
 func (ProtocolError) effect()    {}

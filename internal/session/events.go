@@ -96,6 +96,9 @@ const (
 	ResponseBody
 )
 
+// UpstreamCut: the seal has lost the upstream in an answer it cannot end honestly; closure follows.
+type UpstreamCut struct{}
+
 // Wake: the time NextWake named has come.
 type Wake struct{}
 
@@ -110,5 +113,6 @@ func (Refused) event()          {}
 func (ResponseHeaders) event()  {}
 func (ResponseTrailers) event() {}
 func (Body) event()             {}
+func (UpstreamCut) event()      {}
 func (Wake) event()             {}
 func (Closed) event()           {}

@@ -98,7 +98,7 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 		if kv["reason"] != "" {
 			why = outcome.DegradedQueuePressure
 		}
-		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d, ExpiredStatus: 503, Watch: makeWatch(kv, num)}
+		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d, ExpiredStatus: num("expired", 503), Watch: makeWatch(kv, num)}
 	case "refused":
 		r, _ := outcome.ShedByName(kv["reason"])
 		return Refused{Route: "chat", Reason: r, Tier: kv["tier"], Status: num("status", 503), RetryAfter: 700 * time.Millisecond}
@@ -108,6 +108,8 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 			Encoded: kv["encoded"] == "true"}
 	case "trailers":
 		return ResponseTrailers{Cut: kv["cut"] == "true"}
+	case "cut":
+		return UpstreamCut{}
 	case "wake":
 		return Wake{}
 	case "closed":

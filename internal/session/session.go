@@ -45,6 +45,8 @@ type Session struct {
 	watch  *Watch
 	header ResponseHeaders // of a watched answer
 	body   *answer.Answer  // of a watched answer, once its headers are there
+	cut    bool            // the seal has lost the upstream
+	asked  bool            // the seal was asked to end the answer
 }
 
 // Passing is a session that lets everything go on untouched and accounts for nothing: for what follows after the
@@ -80,6 +82,9 @@ func (s *Session) Step(dst []Effect, now time.Time, ev Event) []Effect {
 		return s.onTrailers(dst, now, ev)
 	case Body:
 		return s.onBody(dst, now, ev)
+	case UpstreamCut:
+		s.cut = true
+		return dst
 	case Wake:
 		return s.onWake(dst, now)
 	case Closed:

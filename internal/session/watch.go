@@ -233,7 +233,7 @@ func (s *Session) onWake(dst []Effect, now time.Time) []Effect {
 		s.verdict = outcome.First(s.verdict, o)
 		return dst
 	case linger, s.state == answered && s.body.Over():
-		return s.endLinger(dst)
+		return s.endLinger(dst, now)
 	case s.state == holding:
 		return s.replyLate(dst, why, o)
 	}
@@ -242,11 +242,12 @@ func (s *Session) onWake(dst []Effect, now time.Time) []Effect {
 
 // endLinger ends a stream that is complete but stays open. The seal ends it without a byte; Envoy alone takes no end
 // without bytes, so an empty line or a comment goes with it, which every reader skips.
-func (s *Session) endLinger(dst []Effect) []Effect {
+func (s *Session) endLinger(dst []Effect, now time.Time) []Effect {
 	s.conclude()
-	if s.watch.Sealed {
-		s.timers = timers{}
-		return append(dst, CancelUpstream{})
+	if s.watch.Sealed && !s.asked {
+		s.asked = true
+		s.timers.complete(now) // should the seal not have it any more
+		return append(dst, FinishUpstream{})
 	}
 	var filler []byte
 	if s.body.State().Error {
@@ -265,10 +266,10 @@ func (s *Session) watchClosed(dst []Effect) []Effect {
 	case s.state == answered && s.body.Over():
 		s.conclude()
 		return s.finish(dst, s.verdict)
-	case s.watch.Sealed:
+	case s.watch.Sealed && !s.cut:
 		return s.finish(dst, outcome.ClientAborted)
 	}
-	s.fin.Cut = true
+	s.fin.Cut, s.fin.CutSealed = true, s.watch.Sealed
 	return s.finish(dst, outcome.Truncated)
 }
 
