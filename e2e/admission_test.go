@@ -204,8 +204,8 @@ func TestALowerTierIsLabelled(t *testing.T) {
 		checkHeader(t, a, "x-degraded-reason", "")
 		s.envoy.WaitAccessLog(3)
 		for _, e := range s.envoy.AccessLog() {
-			if e.Status == 200 && e.UpstreamCluster != "tier_"+e.Tier {
-				t.Errorf("tier %s was served by cluster %s", e.Tier, e.UpstreamCluster)
+			if e.Status == 200 && e.Route != "chat/"+e.Tier+"/sealed" {
+				t.Errorf("tier %s was served by route %s", e.Tier, e.Route)
 			}
 		}
 		if n := s.metric("brownout_degraded_total", "tier", "small", "reason", "queue_pressure"); n != 1 {

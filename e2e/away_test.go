@@ -61,7 +61,7 @@ func startAwayWith(t *testing.T, ca string, upstream envoy.Upstream) *testkit.En
 	return testkit.StartEnvoy(t, testkit.EnvoyConfig{Bootstrap: config, AccessLog: log})
 }
 
-func hostPort(t *testing.T, rawURL string) (string, uint16) {
+func hostPort(t testing.TB, rawURL string) (string, uint16) {
 	t.Helper()
 	u, err := url.Parse(rawURL)
 	if err != nil {

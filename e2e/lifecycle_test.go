@@ -27,10 +27,19 @@ routes:
   match: {method: POST, path: {prefix: /v1/strict}}
   ladder: [full]
   failure: closed
+- name: unsealed
+  match: {method: POST, path: {prefix: /v1/unsealed}}
+  ladder: [full]
+  stream: {seal: false}
 `
 
-const strictPath = "/v1/strict"
+const (
+	strictPath   = "/v1/strict"
+	unsealedPath = "/v1/unsealed"
+)
 
+// TestBrownoutKilledAndRestarted: whoever comes while brownout is away is served or refused as the policy says. A running
+// request whose body is not watched goes on; one that is watched breaks off, for nobody can vouch for its end.
 func TestBrownoutKilledAndRestarted(t *testing.T) {
 	onEveryWireNoBooks(t, stackOptions{policy: openAndClosed, stub: stub.Config{Latency: latency(t, "10ms")}}, func(t *testing.T, s *stack, c *http.Client) {
 		for _, path := range []string{chatPath, strictPath} {
@@ -38,11 +47,15 @@ func TestBrownoutKilledAndRestarted(t *testing.T) {
 				t.Fatalf("before: %s: %v", path, a)
 			}
 		}
-		running := s.background(c, chatPath, "x-stub-latency", "600ms")
-		s.waitInflight("full", 1, 0)
+		unsealed := s.background(c, unsealedPath, "x-stub-latency", "600ms")
+		sealed := s.background(c, chatPath, "x-stub-latency", "600ms")
+		s.waitInflight("full", 2, 0)
 		s.brownout.Kill()
-		if a := <-running; a.status != 200 || a.err != nil {
+		if a := <-unsealed; a.status != 200 || a.err != nil {
 			t.Errorf("the running request on the fail-open route: %v, want its answer", a)
+		}
+		if a := <-sealed; a.err != nil || a.status != 503 || a.header.Get("x-brownout-source") != "" {
+			t.Errorf("the running request whose seal died: %v, want Envoy's own 503", a)
 		}
 		for range 5 {
 			if a := s.send(t.Context(), c, chatPath); a.status != 200 || a.header.Get("x-brownout-source") != "" {

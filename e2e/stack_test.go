@@ -51,7 +51,7 @@ type stackOptions struct {
 
 // stack is brownout, a real Envoy and a stub upstream.
 type stack struct {
-	t          *testing.T
+	t          testing.TB
 	envoy      *testkit.Envoy
 	brownout   *testkit.Process
 	stub       *stub.Stub
@@ -65,7 +65,7 @@ type stack struct {
 // socket is the address of a socket: extproc, seal or inner.
 func (s *stack) socket(name string) string { return "unix:" + filepath.Join(s.sockets, name+".sock") }
 
-func startStack(t *testing.T, o stackOptions) *stack {
+func startStack(t testing.TB, o stackOptions) *stack {
 	t.Helper()
 	if o.policy == "" {
 		o.policy = chatPolicy

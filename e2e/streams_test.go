@@ -155,4 +155,3 @@ func TestWorkEndsAfterOurEndWhateverTheReaderDoes(t *testing.T) {
 		}
 	}
 }
-

@@ -16,7 +16,7 @@ func TestUpstreamFailuresAreTheUpstreams(t *testing.T) {
 			status     int
 			outcome    string
 			retryAfter string
-		}{{"throttle", 429, "throttled", "2"}, {"error", 500, "upstream_error", ""}, {"evict", 503, "overloaded", ""}, {"empty", 200, "empty", ""}, {"refuse", 200, "refusal", ""}} {
+		}{{"throttle", 429, "throttled", "2"}, {"error", 500, "upstream_error", ""}, {"evict", 503, "evicted", ""}, {"empty", 200, "empty", ""}, {"refuse", 200, "refusal", ""}} {
 			a := s.send(t.Context(), c, chatPath, "x-stub-mode", m.mode)
 			if a.status != m.status {
 				t.Errorf("%s: %v, want %d", m.mode, a, m.status)
@@ -50,15 +50,19 @@ func TestAnUnreachableUpstreamIsEnvoysWord(t *testing.T) {
 	})
 }
 
-func TestACutStreamLeavesNoSlotHeld(t *testing.T) {
+// TestACutStreamEndsAsTheSeedSays and leaves no slot held: with the default policy, for the seed's own upstream.
+func TestACutStreamEndsAsTheSeedSays(t *testing.T) {
 	onEveryWire(t, stackOptions{}, func(t *testing.T, s *stack, c *http.Client) {
-		for range 6 {
+		for range 6 { // more than there are slots
 			a := s.send(t.Context(), c, chatPath, "x-stub-mode", "truncate")
-			if a.status != 200 || a.err == nil || !strings.HasPrefix(a.body, `data: {"delta":"partial "}`) {
-				t.Errorf("got %v, want half a stream and an error", a)
+			if a.status != 200 || a.err != nil || a.body != partial+seedFrame("upstream_truncated") {
+				t.Errorf("got %v, want half a stream and the seed's frame", a)
 			}
 		}
 		s.waitInflight("full", 0, 0)
+		if n := s.metric("brownout_cuts_total", "sealed", "true"); n != 6 {
+			t.Errorf("%d cuts counted, want 6", n)
+		}
 	})
 }
 

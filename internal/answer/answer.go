@@ -169,7 +169,7 @@ func (a *Answer) feedJSON(p []byte) Fed {
 }
 
 // Finish takes the end of the body, which is clean or a cut: rest goes on before it. After it State is final. complete is
-// false when the answer lacks its evidence and an ending must follow.
+// false when the answer lacks its evidence: an ending must follow, or an error stand in for half a document.
 func (a *Answer) Finish(clean bool) (rest []byte, complete bool) {
 	switch a.o.Kind {
 	case Stream:
@@ -180,10 +180,22 @@ func (a *Answer) Finish(clean bool) (rest []byte, complete bool) {
 			return nil, true
 		}
 		rest, a.json = a.json, nil
-		a.judged = dialect.JudgeJSON(a.o.Dialect, a.o.Status, rest)
-		return rest, true
+		return rest, a.judgeJSON(rest)
 	}
 	return nil, true
+}
+
+// judgeJSON judges a collected document; false: it is half a document, however cleanly its body ended. An error in the
+// place of an answer is kept.
+func (a *Answer) judgeJSON(doc []byte) bool {
+	a.judged = dialect.JudgeJSON(a.o.Dialect, a.o.Status, doc)
+	if a.o.Status >= 300 {
+		return true
+	}
+	if len(doc) <= maxFirstError && dialect.ErrorAlone(a.o.Dialect, doc) {
+		a.firstErr = doc
+	}
+	return a.judged.Class != outcome.Truncated || gjson.ValidBytes(doc)
 }
 
 // finishTail is what to make of an unfinished unit at the end: a whole one that only lacks its blank line is

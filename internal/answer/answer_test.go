@@ -169,6 +169,32 @@ func TestJSONIsCollectedUpToTheBound(t *testing.T) {
 	}
 }
 
+func TestADocumentThatIsNoAnswer(t *testing.T) {
+	fault := `{"error":{"message":"full","code":503}}`
+	for _, c := range []struct {
+		name     string
+		o        Options
+		text     string
+		complete bool
+		fault    string
+	}{
+		{"half a document", Options{Kind: JSON, Dialect: dialect.Chat, Status: 200}, `{"choices":[{"mess`, false, ""},
+		{"half an error", Options{Kind: JSON, Dialect: dialect.Chat, Status: 500}, `{"error":{"mess`, true, ""},
+		{"what no standard knows", Options{Kind: JSON, Dialect: dialect.Chat, Status: 200}, `{"logprobs":NaN}`, true, ""},
+		{"a list of any kind", Options{Kind: JSON, Status: 200}, `[1,2]`, true, ""},
+		{"an error", Options{Kind: JSON, Dialect: dialect.Chat, Status: 200}, fault, true, fault},
+		{"an error with its status", Options{Kind: JSON, Dialect: dialect.Chat, Status: 503}, fault, true, ""},
+		{"of no dialect", Options{Kind: JSON, Status: 200}, fault, true, ""},
+	} {
+		a := New(c.o)
+		feed(a, c.text)
+		rest, complete := a.Finish(true)
+		if string(rest) != c.text || complete != c.complete || string(a.FirstError()) != c.fault {
+			t.Errorf("%s: rest %q, complete %t, first error %q", c.name, rest, complete, a.FirstError())
+		}
+	}
+}
+
 func TestAnErrorInPlaceOfAnAnswerIsKept(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"event":    {"data: {\"error\":{\"code\":503,\"message\":\"full\"}}\n\n", `{"error":{"code":503,"message":"full"}}`},

@@ -1,9 +1,11 @@
 package app
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,4 +131,37 @@ func TestEveryLinkInTheDocsLeadsSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// keyInPage is a member's name at the start of a value, as pages show JSON.
+var keyInPage = regexp.MustCompile(`"([a-z_]+)":`)
+
+// TestTheRunbookShowsEveryMemberOfDebugState: an operator looks them up there.
+func TestTheRunbookShowsEveryMemberOfDebugState(t *testing.T) {
+	page := ""
+	for _, block := range codeBlocks(t, "../../docs/runbook.md", "") {
+		if strings.Contains(block, `"policy_hash"`) {
+			page = block
+		}
+	}
+	doc, err := json.Marshal(debugState{
+		Tiers: []debugTier{{Next: []debugWaiter{{}}}},
+		Seal:  &debugSeal{Ended: map[string]int{"whole": 1, "repaired": 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(keys(string(doc)), keys(page)); diff != "" {
+		t.Errorf("members of /debug/state and of docs/runbook.md (-state +page):\n%s", diff)
+	}
+}
+
+// keys are the names of members in a JSON text, sorted, once each.
+func keys(text string) []string {
+	var names []string
+	for _, m := range keyInPage.FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

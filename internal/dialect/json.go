@@ -27,6 +27,28 @@ func JudgeJSON(id ID, status int, body []byte) State {
 	return s
 }
 
+// ErrorAlone says whether a document is an error with no part of an answer beside it: what clients of the dialect can
+// read under a status of failure only. Where no dialect is known, an error at 200 may be the protocol (JSON-RPC).
+func ErrorAlone(id ID, body []byte) bool {
+	doc, ok := parse(body)
+	return ok && id != Generic && isFault(doc) && !doc.get(answerMember(id)).set()
+}
+
+// answerMember is the member that every answer of a dialect has.
+func answerMember(id ID) string {
+	switch id {
+	case Responses:
+		return "output"
+	case Anthropic:
+		return "content"
+	case Gemini:
+		return "candidates"
+	case Ollama:
+		return "done"
+	}
+	return "choices"
+}
+
 // judgeFailure reads the error of an answer with a status of failure; some servers put it into an array.
 func judgeFailure(status int, doc text) State {
 	s := State{Complete: true, Error: true, Class: outcome.ByStatus(status, false, "")}

@@ -134,6 +134,32 @@ func TestJudgeJSON(t *testing.T) {
 	}
 }
 
+func TestAnErrorAloneIsToldFromAnAnswerWithAnError(t *testing.T) {
+	for _, c := range []struct {
+		id   ID
+		body string
+		want bool
+	}{
+		{Chat, `{"error":{"message":"x","code":503}}`, true},
+		{Chat, `{"error":{"message":"x"},"choices":null}`, true},
+		{Chat, `{"error":{"message":"x"},"choices":[]}`, false},
+		{Chat, `{"object":"list","data":[]}`, false},
+		{Chat, `{"error":{"message":"x"`, false},
+		{Completions, `{"object":"error","message":"x","code":400}`, true},
+		{Responses, `{"error":{"message":"x"}}`, true},
+		{Responses, `{"object":"response","status":"failed","error":{"code":"server_error","message":"x"},"output":[]}`, false},
+		{Anthropic, `{"type":"error","error":{"type":"overloaded_error","message":"x"}}`, true},
+		{Anthropic, `{"type":"message","content":[]}`, false},
+		{Gemini, `{"error":{"code":503,"status":"UNAVAILABLE"}}`, true},
+		{Ollama, `{"error":"x"}`, true},
+		{Generic, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"x"}}`, false},
+	} {
+		if got := ErrorAlone(c.id, []byte(c.body)); got != c.want {
+			t.Errorf("%s %s: got %t", c.id, c.body, got)
+		}
+	}
+}
+
 func TestJudgeJSONReadsUsageAndReason(t *testing.T) {
 	for _, c := range []struct {
 		id     ID

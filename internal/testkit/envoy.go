@@ -205,3 +205,6 @@ func ValidateEnvoy(t testing.TB, dir string, bootstrap []byte) error {
 	}
 	return nil
 }
+
+// Pid is Envoy's process id.
+func (e *Envoy) Pid() int { return e.proc.Pid() }

@@ -1,6 +1,6 @@
 // Command driver runs the Go SDKs for the SDK table.
 //
-// Standard input: {"base": "http://HOST:PORT", "cases": [{"row", "scenario", "headers", "tools", "max_tokens"}, …]}.
+// Standard input: {"base": "http://HOST:PORT", "cases": [{"row", "scenario", "headers", "tools", "max_tokens", "extra"}, …]}.
 // Standard output, one line a case: {"row", "scenario", "text", "tool", "finish", "error"}, as the client of that row
 // saw the answer: the text and the tool arguments so far, the finish reason, and the error with the type it has.
 package main
@@ -28,6 +28,7 @@ type job struct {
 	Headers   map[string]string `json:"headers"`
 	Tools     bool              `json:"tools"`
 	MaxTokens int64             `json:"max_tokens"`
+	Extra     map[string]any    `json:"extra"`
 	base      string
 }
 
@@ -60,6 +61,9 @@ func openaiClient(j job) openai.Client {
 	opts := []openaioption.RequestOption{openaioption.WithBaseURL(j.base + "/v1"), openaioption.WithAPIKey("none"), openaioption.WithMaxRetries(0)}
 	for k, v := range j.Headers {
 		opts = append(opts, openaioption.WithHeader(k, v))
+	}
+	for k, v := range j.Extra {
+		opts = append(opts, openaioption.WithJSONSet(k, v))
 	}
 	return openai.NewClient(opts...)
 }
@@ -173,6 +177,9 @@ func anthropicClient(j job) anthropic.Client {
 	opts := []anthropicoption.RequestOption{anthropicoption.WithBaseURL(j.base), anthropicoption.WithAPIKey("none"), anthropicoption.WithMaxRetries(0)}
 	for k, v := range j.Headers {
 		opts = append(opts, anthropicoption.WithHeader(k, v))
+	}
+	for k, v := range j.Extra {
+		opts = append(opts, anthropicoption.WithJSONSet(k, v))
 	}
 	return anthropic.NewClient(opts...)
 }

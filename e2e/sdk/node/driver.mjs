@@ -1,6 +1,6 @@
 // Runs the JavaScript SDKs for the SDK table.
 //
-// Standard input: {"base": "http://HOST:PORT", "cases": [{"row", "scenario", "headers", "tools", "max_tokens"}, …]}
+// Standard input: {"base": "http://HOST:PORT", "cases": [{"row", "scenario", "headers", "tools", "max_tokens", "extra"}, …]}
 // Standard output, one line a case: {"row", "scenario", "text", "tool", "finish", "error"}, as the client of that row
 // saw the answer: the text and the tool arguments so far, the finish reason, and the error with the class it has.
 
@@ -27,9 +27,9 @@ const ollama = (c) => new Ollama({ host: c.base, headers: c.headers });
 const langchain = (c) => new ChatOpenAI({ model: "m", apiKey: "none", maxRetries: 0, maxTokens: c.max_tokens, useResponsesApi: false,
   configuration: { baseURL: c.base + "/v1", defaultHeaders: c.headers } }).bindTools(c.tools ? toolsChat : []);
 
-const chatBody = (c) => ({ model: "m", messages, ...given(c, toolsChat), max_tokens: c.max_tokens });
-const responsesBody = (c) => ({ model: "m", input: "hi", ...given(c, toolsResponses), max_output_tokens: c.max_tokens });
-const messagesBody = (c) => ({ model: "m", messages, ...given(c, toolsAnthropic), max_tokens: c.max_tokens });
+const chatBody = (c) => ({ model: "m", messages, ...given(c, toolsChat), max_tokens: c.max_tokens, ...c.extra });
+const responsesBody = (c) => ({ model: "m", input: "hi", ...given(c, toolsResponses), max_output_tokens: c.max_tokens, ...c.extra });
+const messagesBody = (c) => ({ model: "m", messages, ...given(c, toolsAnthropic), max_tokens: c.max_tokens, ...c.extra });
 const ollamaBody = (c) => ({ model: "m", messages, options: { num_predict: c.max_tokens } });
 
 function chatChoice(choice, part, seen) {

@@ -1,6 +1,6 @@
 """Runs the Python SDKs for the SDK table.
 
-Standard input: {"base": "http://HOST:PORT", "cases": [{"row", "scenario", "headers", "tools", "max_tokens"}, …]}
+Standard input: {"base": "http://HOST:PORT", "cases": [{"row", "scenario", "headers", "tools", "max_tokens", "extra"}, …]}
 Standard output, one line a case: {"row", "scenario", "text", "tool", "finish", "error"}, as the client of that row saw
 the answer: the text and the tool arguments so far, the finish reason, and the exception with the class it has.
 """
@@ -33,6 +33,8 @@ class Clients:
         self.chat = {"model": "m", "messages": MESSAGES, "max_tokens": case["max_tokens"]}
         self.responses = {"model": "m", "input": "hi", "max_output_tokens": case["max_tokens"]}
         self.messages = {"model": "m", "messages": MESSAGES, "max_tokens": case["max_tokens"]}
+        for body in (self.chat, self.responses, self.messages):
+            body["extra_body"] = case["extra"]
         if case["tools"]:
             self.chat["tools"], self.responses["tools"], self.messages["tools"] = TOOLS_CHAT, TOOLS_RESPONSES, TOOLS_ANTHROPIC
 
