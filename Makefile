@@ -12,12 +12,13 @@ export STATICCHECK_CACHE := $(CURDIR)/$(CACHE)/staticcheck
 FUZZTIME ?= 5s
 BENCHCOUNT ?= 10
 TESTRUN := python3 scripts/testrun.py
+SDK_TESTS := ^Test(SDK|Llama)
 
 # Expanded where used, so that `make help` runs no go command.
 unit_packages = $(shell go list ./... | grep -v '/e2e')
 packages_with = $(sort $(addprefix ./,$(dir $(shell grep -rlE --include='*_test.go' $(1) cmd e2e envoy extproc internal policy 2>/dev/null))))
 
-.PHONY: help build envoy demo test full check unit race fuzz-smoke bench bench-smoke lint golden e2e e2e-matrix soak cover clean
+.PHONY: help build envoy demo test full check unit race fuzz-smoke bench bench-smoke lint golden e2e e2e-matrix sdk soak cover clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,11 +32,11 @@ envoy: ## print the path of the Envoy in use, fetching it if need be
 demo: build ## show the whole thing: stub, brownout and a real Envoy on this machine (DEMO_FLAGS=--keep leaves it running)
 	@envoy=$$(scripts/get-envoy.sh) && exec ./bin/brownout demo --envoy "$$envoy" $(DEMO_FLAGS)
 
-test: ## what CI runs: check, race, fuzz-smoke, bench-smoke, e2e
-	@MAKE='$(MAKE)' $(TESTRUN) steps check race fuzz-smoke bench-smoke e2e
+test: ## what CI runs: check, race, fuzz-smoke, bench-smoke, e2e, sdk
+	@MAKE='$(MAKE)' $(TESTRUN) steps check race fuzz-smoke bench-smoke e2e sdk
 
 full: ## test, then e2e on every pinned Envoy, then soak
-	@MAKE='$(MAKE)' $(TESTRUN) steps check race fuzz-smoke bench-smoke e2e-matrix soak
+	@MAKE='$(MAKE)' $(TESTRUN) steps check race fuzz-smoke bench-smoke e2e-matrix sdk soak
 
 check: lint ## format, vet, staticcheck, a tidy go.mod, and generation that changes nothing
 	@go mod tidy -diff
@@ -71,10 +72,13 @@ golden: ## rewrite the golden files and generated docs; read the diff
 
 e2e: envoy-ready ## end-to-end tests on a real Envoy (ENVOY_VERSION=X.Y.Z chooses another)
 	@echo "Envoy: $$(scripts/get-envoy.sh)"
-	@$(TESTRUN) go e2e -count=1 -timeout 15m ./e2e/...
+	@$(TESTRUN) go e2e -count=1 -timeout 15m -skip '$(SDK_TESTS)' ./e2e/...
 
 e2e-matrix: ## end-to-end tests on every pinned Envoy
 	@for v in $$(scripts/get-envoy.sh --versions); do $(MAKE) --no-print-directory e2e ENVOY_BIN= ENVOY_VERSION=$$v || exit 1; done
+
+sdk: envoy-ready ## real SDKs of three languages and a real llama.cpp server (SDK_FLAGS=-update-sdk rewrites docs/sdk.md)
+	@$(TESTRUN) go sdk -count=1 -timeout 10m -run '$(SDK_TESTS)' ./e2e $(SDK_FLAGS)
 
 soak: envoy-ready ## the long runs: tests of e2e named TestSoak…, at full length
 	@BROWNOUT_SOAK=1 $(TESTRUN) go soak -count=1 -timeout 60m -run '^TestSoak' ./e2e/...

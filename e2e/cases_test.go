@@ -55,8 +55,6 @@ type streamCase struct {
 	out     string            // the body the caller gets; "=" the same as in
 	status  int               // default 200
 	outcome string
-	broken  bool // the caller sees a broken transfer
-	same    bool // chunking would change the case: run it whole only
 }
 
 const (
@@ -285,7 +283,7 @@ func runStreamCase(t *testing.T, s *stack, u *scripted, c *http.Client, sc strea
 // chunkings are the ways a case's stream is cut: whole, byte by byte, and in two at each of its last 64 bytes.
 func chunkings(sc streamCase, w wire) [][]string {
 	out := [][]string{{sc.in}}
-	if sc.same || (w.h2 && w.upstream == envoy.SchemeH2C && sc.end == hang) {
+	if w.h2 && w.upstream == envoy.SchemeH2C && sc.end == hang {
 		return out
 	}
 	out = append(out, strings.Split(sc.in, ""))

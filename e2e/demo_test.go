@@ -69,8 +69,17 @@ var demoLines = []string{
 	"ok  Envoy opened 60 streams to brownout",
 	`{"error":"rate_limit_exceeded"}`,
 	"HTTP/1.1 504 Gateway Timeout",
-	`{"error":{"message":"capacity: deadline_expired","type":"capacity","param":null,"code":"deadline_expired"},"reason":"deadline_expired"}`,
-	`{"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}`,
+	`    "code":"deadline_expired"},"reason":"deadline_expired"}`,
+	`    "code":"queue_full"},"reason":"queue_full"}`,
+	`    data: {"delta":"partial "}
+
+    event: done
+    data: {"tier":"full","degraded":true,"reason":"upstream_truncated","complete":false}
+`,
+	`"degraded":true,"reason":"deadline","complete":false}
+
+    data: [DONE]
+`,
 	"(exit code 18)",
 	"fixed x3         ",
 	"ok  brownout's counters and Envoy's access log agree",

@@ -102,6 +102,15 @@ const sdkOutro = `
   begun. Our 504 says ` + "`x-should-retry: false`" + `.
 - A document that is not streamed has no end to write to: a cut becomes 502, lateness 504, and an error at 200 gets the
   status it should have had.
+
+## With a real server
+
+` + "`e2e/llama_test.go`" + ` puts a llama.cpp server in the upstream's place, whose events lack members that others send (sequence
+numbers, output indices), and asks it with openai-python, anthropic-python, openai-go and anthropic-go, streamed and not:
+whole answers, a deadline in the middle, and a server killed in the middle. The endings are those of the table, with two
+facts of the server: it sends the headers of a document with its last byte, so that a document lost with it is Envoy's own
+503; and it notices a closed connection only while it streams, so that a document that comes too late is written to its
+end all the same.
 `
 
 // sdkMarkdown is docs/sdk.md.

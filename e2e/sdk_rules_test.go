@@ -21,7 +21,7 @@ var sdkBroken = regexp.MustCompile(`(?i)JSONDecode|SyntaxError|TypeError|Attribu
 // out the error object of a stream as it came.
 var sdkErrors = map[string]*regexp.Regexp{
 	"openai-python":    regexp.MustCompile(`^(APIError|InternalServerError): `),
-	"anthropic-python": regexp.MustCompile(`^(APIStatusError|InternalServerError|GatewayTimeoutError): `),
+	"anthropic-python": regexp.MustCompile(`^(APIStatusError|InternalServerError|GatewayTimeoutError|ServiceUnavailableError): `),
 	"openai-node":      regexp.MustCompile(`^(APIError|InternalServerError): `),
 	"anthropic-ts":     regexp.MustCompile(`^(APIError|InternalServerError|GatewayTimeoutError): `),
 	"ai":               regexp.MustCompile(`^(APICallError: |object: \{.*"message":)`),

@@ -439,7 +439,8 @@ func TestAClientThatStopsReadingBoundsItsUpstreamAndHoldsNobodyUp(t *testing.T) 
 			return still > 20
 		}, "the floods never stopped")
 		t.Logf("%d KiB of each answer nobody reads have left the upstream", last/floods>>10)
-		if last/floods > 8<<20 {
+		// HTTP/1.1: most of it lies in the kernel, which gives each upstream's connection some megabytes.
+		if last/floods > map[envoy.Scheme]int64{envoy.SchemeHTTP: 40 << 20, envoy.SchemeH2C: 2 << 20}[scheme] {
 			t.Errorf("%d bytes of each answer nobody reads have left the upstream", last/floods)
 		}
 		for range 20 {

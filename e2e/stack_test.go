@@ -46,6 +46,7 @@ type stackOptions struct {
 	internal     []string                   // networks Envoy takes for internal
 	edit         func(config []byte) []byte // changes Envoy's configuration
 	tcp          bool                       // Envoy reaches brownout over TCP instead of a Unix socket
+	processorTLS envoy.ProcessorTLS         // …and over TLS; serve has the other side
 	serve        []string                   // further flags of brownout serve
 }
 
@@ -80,7 +81,9 @@ func startStack(t testing.TB, o stackOptions) *stack {
 		"--log-format", "json", "--seal", s.socket("seal"), "--inner", s.socket("inner")}, o.serve...)
 	if o.tcp {
 		processor = testkit.FreeAddr(t)
-		s.serveArgs = append(s.serveArgs, "--insecure")
+		if o.processorTLS == (envoy.ProcessorTLS{}) {
+			s.serveArgs = append(s.serveArgs, "--insecure")
+		}
 	}
 	s.serveArgs = append(s.serveArgs, "--listen", processor)
 	s.startBrownout()
@@ -133,7 +136,7 @@ func (s *stack) startEnvoy(o stackOptions, upstream, processor string) {
 		s.t.Fatal(problems)
 	}
 	log := testkit.AccessLogPath(s.t)
-	opts := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: processor, AccessLog: log,
+	opts := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: processor, ProcessorTLS: o.processorTLS, AccessLog: log,
 		Seal: s.socket("seal"), Inner: s.socket("inner")}
 	host, port := hostPort(s.t, "http://"+upstream)
 	for _, tier := range snap.Tiers {

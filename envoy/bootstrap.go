@@ -71,7 +71,7 @@ func clusters(pack *packer, s *policy.Snapshot, p *parsed) []*clusterv3.Cluster 
 	}
 	list = append(list,
 		upstreamCluster(pack, p, unmatchedCluster, firstModelTier(s), openBreakers()),
-		processorCluster(pack, p.processor))
+		processorCluster(pack, p))
 	if len(sealedTiers(s, p)) > 0 {
 		list = append(list, sealHop(pack, p))
 	}
@@ -106,9 +106,9 @@ func preamble(s *policy.Snapshot, p *parsed, hash string) []byte {
 	}
 	line("")
 	if len(sealedTiers(s, p)) == 0 {
-		line("Start beside it:  brownout serve --policy FILE --listen %s --seal none", p.Processor)
+		line("Start beside it:  brownout serve --policy FILE %s --seal none", p.serveFlags())
 	} else {
-		line("Start beside it:  brownout serve --policy FILE --listen %s --seal %s --inner %s", p.Processor, p.Seal, p.Inner)
+		line("Start beside it:  brownout serve --policy FILE %s --seal %s --inner %s", p.serveFlags(), p.Seal, p.Inner)
 		if p.inner.path != "" {
 			line("Make first:       %s, if brownout serve has not: Envoy makes its socket there", filepath.Dir(p.inner.path))
 		}

@@ -35,6 +35,9 @@ type golden struct {
 	Admin      string   `yaml:"admin"`
 	AccessLog  string   `yaml:"access_log"`
 	UpstreamCA string   `yaml:"upstream_ca"`
+	Seal       string   `yaml:"seal"`
+	Inner      string   `yaml:"inner"`
+	SocketMode uint32   `yaml:"socket_mode"`
 	Policy     string   `yaml:"policy"`
 }
 
@@ -45,7 +48,8 @@ func (g golden) render(t *testing.T) []byte {
 	if len(problems) > 0 {
 		t.Fatalf("the input's policy has problems: %v", problems)
 	}
-	o := Options{Listen: g.Listen, Processor: g.Processor, Admin: g.Admin, AccessLog: g.AccessLog, UpstreamCA: g.UpstreamCA}
+	o := Options{Listen: g.Listen, Processor: g.Processor, Admin: g.Admin, AccessLog: g.AccessLog, UpstreamCA: g.UpstreamCA,
+		Seal: g.Seal, Inner: g.Inner, SocketMode: g.SocketMode}
 	for _, text := range g.Upstreams {
 		u, err := ParseUpstream(text)
 		if err != nil {

@@ -25,6 +25,12 @@ const (
 	keepaliveInterval = 10 * time.Second // a plugin that hangs without closing its socket is noticed within 15 s
 	keepaliveTimeout  = 5 * time.Second
 
+	// Windows of HTTP/2 towards model servers: of one answer, and of all on a connection.
+	upstreamStreamWindow = 256 << 10
+	upstreamConnWindow   = 1000 * upstreamStreamWindow
+	// maxWindowUpdates lifts the bound on window updates per frame of data.
+	maxWindowUpdates = 10_000
+
 	// noLimit lifts a circuit breaker. Envoy's default of 1024 answers 500 for ext_proc streams under load.
 	noLimit = 100_000
 )
@@ -83,21 +89,27 @@ func upstreamCluster(pack *packer, p *parsed, name, tier string, cb *clusterv3.C
 // upstreamHTTP2 are the HTTP/2 settings towards model servers. AllowConnect: websockets of HTTP/1.1 clients travel as
 // extended CONNECT. Envoy before 1.37 takes the window updates with which a Go server acknowledges a large upload for
 // a flood and cuts the connection (Envoy: max_inbound_window_update_frames_per_data_frame_sent, default 10); upstreams
-// are no attackers, so the bound is only there to end a loop.
+// are no attackers, so the bound is only there to end a loop. By default two answers whose clients do not read fill the
+// window of a connection and stop every other answer on it: here a stream fills a thousandth of it.
 func upstreamHTTP2() *corev3.Http2ProtocolOptions {
 	return &corev3.Http2ProtocolOptions{
-		AllowConnect: true,
-		MaxInboundWindowUpdateFramesPerDataFrameSent: wrapperspb.UInt32(10_000),
+		AllowConnect:                                 true,
+		InitialStreamWindowSize:                      wrapperspb.UInt32(upstreamStreamWindow),
+		InitialConnectionWindowSize:                  wrapperspb.UInt32(upstreamConnWindow),
+		MaxInboundWindowUpdateFramesPerDataFrameSent: wrapperspb.UInt32(maxWindowUpdates),
 	}
 }
 
 // processorCluster reaches the plugin over HTTP/2.
-func processorCluster(pack *packer, a address) *clusterv3.Cluster {
-	c := cluster(pluginCluster, []address{a})
+func processorCluster(pack *packer, p *parsed) *clusterv3.Cluster {
+	c := cluster(pluginCluster, []address{p.processor})
 	c.CircuitBreakers = openBreakers()
 	setHTTPOptions(pack, c, &upstreamhttpv3.HttpProtocolOptions{UpstreamProtocolOptions: explicitHTTP2(&corev3.Http2ProtocolOptions{
 		ConnectionKeepalive: keepalive(),
 	})})
+	if p.ProcessorTLS != (ProcessorTLS{}) {
+		c.TransportSocket = processorSocket(pack, p.processor.host, p.ProcessorTLS)
+	}
 	return c
 }
 

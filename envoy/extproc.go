@@ -31,7 +31,7 @@ const (
 	// MetadataRoutes lists the ROUTE/TIER pairs this configuration can send a request to, comma separated. After a reload
 	// the plugin may know others, which it then leaves alone. Absent when the list would be longer than 4 KiB.
 	MetadataRoutes = "brownout-routes"
-	// MetadataSeal is what the plugin sets as SealHeader to have a request sealed; SealOff: there is no sealed route.
+	// MetadataSeal is what the plugin sets as SealHeader to have a request sealed. Absent: there is no sealed route.
 	MetadataSeal = "brownout-seal"
 )
 
@@ -94,7 +94,9 @@ func initialMetadata(s *policy.Snapshot, p *parsed, hash string) []*corev3.Heade
 		{Key: MetadataMaxWait, Value: strconv.FormatInt(maxWait(s).Milliseconds(), 10)},
 		{Key: MetadataRouteTimeout, Value: "0"},
 		{Key: MetadataBodyLimit, Value: strconv.Itoa(bodyLimit)},
-		{Key: MetadataSeal, Value: announcedSeal(s, p)},
+	}
+	if len(sealedTiers(s, p)) > 0 {
+		list = append(list, &corev3.HeaderValue{Key: MetadataSeal, Value: SealOn})
 	}
 	if known := knownRoutes(s); len(known) <= maxRoutesValue {
 		list = append(list, &corev3.HeaderValue{Key: MetadataRoutes, Value: known})

@@ -21,6 +21,7 @@ func TestConfigHashChangesWithWhatThePolicyContributes(t *testing.T) {
 		"route order":     func(s *policy.Snapshot) { s.Routes[0], s.Routes[1] = s.Routes[1], s.Routes[0] },
 		"largest budget":  func(s *policy.Snapshot) { s.Routes[1].Budget.Max = time.Minute },
 		"budget header":   func(s *policy.Snapshot) { s.Budget.Header = "x-patience" },
+		"seal":            func(s *policy.Snapshot) { s.Routes[0].Stream = policy.DefaultStream() },
 		"priority header": func(s *policy.Snapshot) { s.Priority.Header = "x-class" },
 		"a tier of no use": func(s *policy.Snapshot) {
 			s.Tiers = append(s.Tiers, policy.Tier{Name: "z", Model: &policy.Model{Concurrency: 1}})
@@ -47,6 +48,7 @@ func TestConfigHashIgnoresWhatEnvoyNeedNotKnow(t *testing.T) {
 		"source hash":     func(s *policy.Snapshot) { s.Hash = "fedcba9876543210" },
 		"priority values": func(s *policy.Snapshot) { s.Priority.Values = map[string]int{"gold": 1} },
 		"default budget":  func(s *policy.Snapshot) { s.Budget.Default = time.Second },
+		"stream timers":   func(s *policy.Snapshot) { s.Routes[0].Stream = policy.Stream{Watch: true, Idle: time.Second} },
 		"shed status":     func(s *policy.Snapshot) { s.Routes[0].ShedStatus = map[string]int{"queue_full": 429} },
 	} {
 		s := chatPolicy()

@@ -30,6 +30,9 @@ const (
 	minStreamIdle = 5 * time.Minute
 	// streamFlush bounds the upstream work that a client which stopped reading keeps alive.
 	streamFlush = 5 * time.Second
+	// Windows of HTTP/2 towards clients: of one upload, and of all on a connection.
+	clientStreamWindow = 256 << 10
+	clientConnWindow   = 16 << 20
 	// requestHeaders bounds how long a client may take to send its headers.
 	requestHeaders = 30 * time.Second
 )
@@ -60,7 +63,7 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 		HttpProtocolOptions:           &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
 		RequestHeadersTimeout:         durationpb.New(requestHeaders),
 		LocalReplyConfig:              hungPlugin(pack),
-		Http2ProtocolOptions:          &corev3.Http2ProtocolOptions{AllowConnect: true}, // websockets over HTTP/2, RFC 8441
+		Http2ProtocolOptions:          clientHTTP2(),
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{stripPlanted(pack)},
 		UpgradeConfigs:                []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket", Filters: []*hcmv3.HttpFilter{router}}},
 		HttpFilters:                   []*hcmv3.HttpFilter{httpFilter(extProcFilter, pack, extProc(s, p, hash)), router},
@@ -71,6 +74,17 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 		h.AccessLog = []*accesslogv3.AccessLog{accessLog(pack, p.AccessLog)}
 	}
 	return h
+}
+
+// clientHTTP2 are the HTTP/2 settings towards clients. The window of a stream is also how much of an answer Envoy keeps
+// for a client that does not read it (16 MiB by default): as much work of a model would nobody stop. AllowConnect:
+// websockets over HTTP/2, RFC 8441.
+func clientHTTP2() *corev3.Http2ProtocolOptions {
+	return &corev3.Http2ProtocolOptions{
+		AllowConnect:                true,
+		InitialStreamWindowSize:     wrapperspb.UInt32(clientStreamWindow),
+		InitialConnectionWindowSize: wrapperspb.UInt32(clientConnWindow),
+	}
 }
 
 func routeConfig(pack *packer, s *policy.Snapshot, p *parsed) *routev3.RouteConfiguration {

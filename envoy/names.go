@@ -17,6 +17,5 @@ const (
 // Values of SealHeader.
 const (
 	SealOn          = "on"
-	SealOff         = "off" // as MetadataSeal only: there is no sealed route
 	SealUnreachable = "unreachable"
 )

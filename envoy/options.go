@@ -27,6 +27,8 @@ type Options struct {
 	Listen    string     // HOST:PORT of the listener; HOST is an IP address; port 0 lets the kernel choose
 	Upstreams []Upstream // one or more for every tier of the policy
 	Processor string     // unix:PATH or HOST:PORT of the plugin; empty means DefaultProcessor
+	// ProcessorTLS is for a Processor on TCP; the zero value speaks to it in clear.
+	ProcessorTLS ProcessorTLS
 	// Seal is unix:PATH or HOST:PORT of the seal, on this machine; empty means DefaultSeal, "none" that no route is sealed.
 	Seal string
 	// Inner is unix:PATH or HOST:PORT where Envoy listens for the seal, on this machine; empty means DefaultInner. Whoever
@@ -159,6 +161,8 @@ func (o Options) parse(s *policy.Snapshot) (*parsed, error) {
 		errs = append(errs, err)
 	}
 	if p.processor, err = parsePeer("processor", "--listen", p.Processor); err != nil {
+		errs = append(errs, err)
+	} else if err := p.checkProcessorTLS(); err != nil {
 		errs = append(errs, err)
 	}
 	if o.Admin != "" {

@@ -13,7 +13,15 @@ import (
 // routed finds the route Envoy takes, by Envoy's rules: first match wins, path matches ignore the query, a header
 // matcher needs the header to be there.
 func routed(list []*routev3.Route, method, path, tier string) *routev3.Route {
+	return routedSealed(list, method, path, tier, "")
+}
+
+// routedSealed is routed for a request that also carries a value of SealHeader.
+func routedSealed(list []*routev3.Route, method, path, tier, mark string) *routev3.Route {
 	headers := map[string]string{":method": method}
+	if mark != "" {
+		headers[SealHeader] = mark
+	}
 	if tier != "" {
 		headers[tierHeader] = tier
 	}

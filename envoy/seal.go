@@ -34,8 +34,6 @@ const (
 	// sealBuffer is what a connection of these hops buffers. Envoy's default of 1 MiB would be upstream work that a client
 	// which stopped reading leaves running, once more per hop.
 	sealBuffer = 256 << 10
-	// sealUpdates lifts the bound on window updates: Go acknowledges a large body in small portions.
-	sealUpdates = 10_000
 	// innerHeadersKB and innerHeaderCount let everything in that the front listener let in, and what the plugin added.
 	innerHeadersKB    = 96
 	innerHeaderCount  = 200
@@ -68,14 +66,6 @@ func sealedTiers(s *policy.Snapshot, p *parsed) []string {
 	return names
 }
 
-// announcedSeal is the value of MetadataSeal.
-func announcedSeal(s *policy.Snapshot, p *parsed) string {
-	if len(sealedTiers(s, p)) == 0 {
-		return SealOff
-	}
-	return SealOn
-}
-
 // sealedMatch narrows m, which holds the tier, to requests the plugin wants sealed.
 func sealedMatch(m *routev3.RouteMatch) *routev3.RouteMatch {
 	m.Headers = append(m.Headers, header(SealHeader, exact(SealOn)))
@@ -83,13 +73,13 @@ func sealedMatch(m *routev3.RouteMatch) *routev3.RouteMatch {
 }
 
 // hopHTTP2 are the settings of both hops, on the side of Envoy's that sends requests and on the one that takes them. One
-// message that breaks HTTP's rules ends its own stream only.
+// message that breaks HTTP's rules ends its own stream only. Go acknowledges a large body in small portions.
 func hopHTTP2() *corev3.Http2ProtocolOptions {
 	return &corev3.Http2ProtocolOptions{
 		MaxConcurrentStreams:                         wrapperspb.UInt32(sealStreams),
 		InitialStreamWindowSize:                      wrapperspb.UInt32(sealStreamWindow),
 		InitialConnectionWindowSize:                  wrapperspb.UInt32(sealConnWindow),
-		MaxInboundWindowUpdateFramesPerDataFrameSent: wrapperspb.UInt32(sealUpdates),
+		MaxInboundWindowUpdateFramesPerDataFrameSent: wrapperspb.UInt32(maxWindowUpdates),
 		OverrideStreamErrorOnInvalidHttpMessage:      wrapperspb.Bool(true),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/alecthomas/kong"
 )
@@ -80,11 +81,26 @@ func Main(ctx context.Context, args []string, io Stdio) (code int) {
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(io.Err, "brownout: %v\n", err)
-		fmt.Fprintf(io.Err, "Run \"brownout --help\" for the commands.\n")
+		complain(io.Err, err)
 		return ExitUsage
 	}
 	return report(kctx.Run(), io.Err)
+}
+
+// complain says what is wrong with a command line, and whose help to read.
+func complain(w io.Writer, err error) {
+	text, command := err.Error(), "brownout"
+	if p, ok := errors.AsType[*kong.ParseError](err); ok {
+		for _, step := range p.Context.Path {
+			if step.Command != nil {
+				command = step.Command.FullPath()
+			}
+		}
+	}
+	if missing, ok := strings.CutPrefix(text, `expected "<`); ok { // kong means arguments, not words
+		text = "missing argument: <" + strings.TrimSuffix(missing, `"`)
+	}
+	fmt.Fprintf(w, "brownout: %s\nRun \"%s --help\" to see what it takes.\n", text, command)
 }
 
 func report(err error, w io.Writer) int {

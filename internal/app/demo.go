@@ -117,8 +117,9 @@ func (d *demo) introduce() {
 	d.block(fmt.Sprintf(`  client ---> Envoy %-8s ---> stub model server
               %s      %s
                  |
-                 +-- ext_proc over a Unix socket --> brownout serve
-                                                     metrics %s, admin %s`,
+                 +-- ext_proc and the seal over Unix sockets --> brownout serve
+                                                                 metrics %s
+                                                                 admin   %s`,
 		s.envoyVersion, s.envoyAddr, s.stubAddr, s.httpAddr, s.adminAddr))
 	d.line("")
 	d.line("The policy, %s:", s.policyPath)

@@ -18,21 +18,23 @@ func (d *demo) books(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	outcomes := m.by("brownout_requests_total", "outcome")
-	arrivals, ended := m.sum("brownout_arrivals_total"), m.sum("brownout_requests_total")
-	log, err := d.loggedOutcomes(ctx, arrivals)
+	counted, arrivals := m.classes(), m.sum("brownout_arrivals_total")
+	log, err := d.loggedClasses(ctx, arrivals)
 	if err != nil {
 		return err
 	}
-	d.words("Every request of this demo, as brownout counted it and as Envoy's access log shows it by status and source:")
+	d.words("Every request of this demo, as brownout counted it and as Envoy's access log shows it by status and source. The log cannot look into " +
+		"an answer, brownout can:")
 	d.line("")
-	d.line("    %-16s %9s %9s", "outcome", "brownout", "Envoy")
-	agree := true
-	for _, name := range sortedUnion(outcomes, log) {
-		d.line("    %-16s %9d %9d", name, outcomes[name], log[name])
-		agree = agree && outcomes[name] == log[name]
+	d.line("    %-16s %9s %9s   %s", "", "brownout", "Envoy", "brownout's outcomes")
+	agree, ended := true, 0
+	for _, name := range slices.Sorted(maps.Keys(union(counted, log))) {
+		c := counted[name]
+		d.line("    %-16s %9d %9d   %s", name, c.n, log[name].n, strings.Join(c.outcomes, ", "))
+		agree = agree && c.n == log[name].n
+		ended += c.n
 	}
-	d.line("    %-16s %9d %9d\n", "all", ended, total(log))
+	d.line("")
 	d.expect(agree, "brownout's counters and Envoy's access log agree")
 	d.expect(arrivals == ended, fmt.Sprintf("arrivals %d, outcomes %d", arrivals, ended))
 	unaccounted := m.sum("brownout_unaccounted")
@@ -45,9 +47,42 @@ func (d *demo) books(ctx context.Context) error {
 	return nil
 }
 
-// loggedOutcomes waits until n requests are in Envoy's access log and counts them by the outcome they show. A cut
-// answer and an empty one look like ok, as they do to brownout in this version.
-func (d *demo) loggedOutcomes(ctx context.Context, n int) (map[string]int, error) {
+// bookClass is what can be told of requests from outside, and brownout's outcomes in it.
+type bookClass struct {
+	n        int
+	outcomes []string
+}
+
+// classes sorts brownout's counters. Of a stream that was ended in its middle the log shows the status that was out by
+// then, so it stands with what was answered; brownout_terminal_frames_total has how many there are.
+func (m demoMetrics) classes() map[string]bookClass {
+	byOutcome, ended := m.by("brownout_requests_total", "outcome"), m.by("brownout_terminal_frames_total", "reason")
+	list := map[string]bookClass{}
+	add := func(class, outcome string, n int) {
+		if n > 0 {
+			c := list[class]
+			list[class] = bookClass{c.n + n, append(c.outcomes, fmt.Sprintf("%s %d", outcome, n))}
+		}
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(byOutcome)) {
+		n := byOutcome[outcome]
+		switch outcome {
+		case "ok", "degraded", "capped", "refusal", "empty", "truncated":
+			add("answered", outcome, n)
+		case "deadline":
+			add("answered", outcome, ended["deadline"])
+			add(outcome, outcome, n-ended["deadline"])
+		case "overloaded", "evicted":
+			add("upstream's 503", outcome, n)
+		default:
+			add(outcome, outcome, n)
+		}
+	}
+	return list
+}
+
+// loggedClasses waits until n requests are in Envoy's access log and sorts them in the same way.
+func (d *demo) loggedClasses(ctx context.Context, n int) (map[string]bookClass, error) {
 	var list []logEntry
 	err := d.stack.until(ctx, d.stack.envoy, func() (ok bool, err error) {
 		list, err = d.stack.entries(0)
@@ -56,15 +91,15 @@ func (d *demo) loggedOutcomes(ctx context.Context, n int) (map[string]int, error
 	if err != nil {
 		return nil, fmt.Errorf("access log of Envoy has %d entries, brownout counted %d arrivals: %w", len(list), n, err)
 	}
-	counts := map[string]int{}
+	counts := map[string]bookClass{}
 	for _, e := range list {
-		counts[e.outcome()]++
+		counts[e.class()] = bookClass{n: counts[e.class()].n + 1}
 	}
 	return counts, nil
 }
 
-// outcome is what an entry of the access log shows of how a request ended.
-func (e logEntry) outcome() string {
+// class is what an entry of the access log shows of how a request ended.
+func (e logEntry) class() string {
 	switch {
 	case e.Route == "unmatched":
 		return "unmatched"
@@ -75,27 +110,19 @@ func (e logEntry) outcome() string {
 	case e.Source == "shed" || e.Source == "deadline":
 		return e.Source
 	case e.Status < 400:
-		return "ok"
+		return "answered"
 	case e.Status == 429:
 		return "throttled"
 	case e.Status == 503 && e.Source == "upstream":
-		return "overloaded"
+		return "upstream's 503"
 	case e.Status >= 500:
 		return "upstream_error"
 	}
 	return "bad_request"
 }
 
-func sortedUnion(a, b map[string]int) []string {
+func union(a, b map[string]bookClass) map[string]bookClass {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
-	return slices.Sorted(maps.Keys(all))
-}
-
-func total(counts map[string]int) int {
-	n := 0
-	for _, v := range counts {
-		n += v
-	}
-	return n
+	return all
 }

@@ -95,13 +95,17 @@ func wrap(text, first, other string) string {
 	return b.String()
 }
 
-// quote prints what a program wrote, indented; lines that are too long are broken anywhere.
+// quote prints what a program wrote, indented; lines that are too long are broken, between words where there are some.
 func (p *page) quote(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		for len(line) > pageWidth-4 {
-			p.line("    %s", line[:pageWidth-4])
-			line = line[pageWidth-4:]
+			cut := pageWidth - 4
+			if i := strings.LastIndexAny(line[:cut], " ,"); i > cut/2 {
+				cut = i + 1
+			}
+			p.line("%s", strings.TrimRight("    "+line[:cut], " "))
+			line = line[cut:]
 		}
 		p.line("%s", strings.TrimRight("    "+line, " "))
 	}

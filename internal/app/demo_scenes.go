@@ -1,6 +1,9 @@
 package app
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // scene is one failure mode: what is sent, what must come back, and what that means.
 type scene struct {
@@ -38,7 +41,7 @@ func scenes() []scene {
 		status: 200, source: "upstream", tier: "full", want: map[string]string{"x-degraded": "false"}, body: "{}", outcome: "ok", arrived: 1,
 		after: "The labels of a good answer: who wrote it, which tier gave it, and that it is not less than was asked for.",
 	}}
-	return append(append(append(list, upstreamScenes()...), timeScenes()...), queueScenes()...)
+	return slices.Concat(list, upstreamScenes(), endingScenes(), timeScenes(), queueScenes())
 }
 
 // upstreamScenes are what upstreams do by themselves. The answer passes on; the label says whose it is.
@@ -53,28 +56,47 @@ func upstreamScenes() []scene {
 		after: "A failure of the upstream stays one: same status, same body.",
 	}, {
 		title: "evict: accepted, then thrown out", headers: []string{"x-stub-mode: evict"},
-		status: 503, source: "upstream", tier: "full", body: "evicted", outcome: "overloaded", arrived: 1,
-		after: "A 503 too, but not one of ours: the model server took the job and gave it up. Without the label it could not be told from a shed.",
+		status: 503, source: "upstream", tier: "full", body: "evicted", outcome: "evicted", arrived: 1,
+		after: "A 503 too, but not one of ours: the model server took the job and gave it up, as its body says. Without the label it could not be told from a shed.",
 	}, {
 		title: "unreachable: nobody listens at the upstream's address", path: gonePath,
 		status: 503, source: "envoy", want: map[string]string{"x-degraded": "false"}, outcome: "upstream_error",
 		after: "Envoy wrote this answer because it could not connect. No tier answered, so none is named.",
 	}, {
-		title: "truncate: half an answer, then the socket is destroyed", headers: []string{"x-stub-mode: truncate"},
-		status: 200, exit: 18, exitH2: 92, source: "upstream", tier: "full", body: `data: {"delta":"partial "}`, outcome: "ok", arrived: 1,
-		after: "The status was out before the upstream died, so only the broken transfer tells: a client that looks at 200 alone takes half a " +
-			"sentence for an answer. The slot came back. This version does not look into bodies: it counts the request by its status, as ok, and the " +
-			"cut shows in Envoy's access log only. Ending such a stream honestly comes in the next part.",
-		blame: "the upstream, which closed the connection in the middle of its answer (Envoy's access log says so)",
-	}, {
 		title: "empty: a 200 with nothing in it", headers: []string{"x-stub-mode: empty"},
-		status: 200, source: "upstream", tier: "full", body: `"content":null`, outcome: "ok", arrived: 1,
-		after: "No status tells this from a good answer. This version passes it on and counts ok.",
-		blame: "the upstream, though neither status nor label can say so yet",
+		status: 200, source: "upstream", tier: "full", body: `"content":null`, outcome: "empty", arrived: 1,
+		after: "No status tells this from a good answer, but the body does. It passes on as it is and is counted as what it is.",
+		blame: "the upstream, which only brownout's counters say",
 	}, {
 		title: "refuse: a 200 in which the model declines", headers: []string{"x-stub-mode: refuse"},
-		status: 200, source: "upstream", tier: "full", body: `"refusal":"I cannot help with that."`, outcome: "ok", arrived: 1,
-		after: "A refusal is an answer. It passes on as it is.",
+		status: 200, source: "upstream", tier: "full", body: `"refusal":"I cannot help with that."`, outcome: "refusal", arrived: 1,
+		after: "A refusal is an answer. It passes on as it is and is counted apart.",
+	}}
+}
+
+// endingScenes are streams that cannot be whole.
+func endingScenes() []scene {
+	return []scene{{
+		title: "truncate: half an answer, then the socket is destroyed", headers: []string{"x-stub-mode: truncate"},
+		status: 200, source: "upstream", tier: "full", outcome: "truncated", arrived: 1,
+		body: `data: {"delta":"partial "}` + "\n\nevent: done\n" + `data: {"tier":"full","degraded":true,"reason":"upstream_truncated","complete":false}` + "\n\n",
+		after: "The status was out before the upstream died. The seal turned the cut into an end, and brownout wrote the last event: the transfer is " +
+			"whole, and the answer says of itself that it is not. Half a sentence is never taken for an answer.",
+		blame: "the upstream, which closed the connection in the middle of its answer (reason upstream_truncated in the last event)",
+	}, {
+		title: "the same without the seal", path: unsealedPath, headers: []string{"x-stub-mode: truncate"},
+		status: 200, exit: 18, exitH2: 92, source: "upstream", tier: "full", body: `data: {"delta":"partial "}`, outcome: "truncated", arrived: 1,
+		after: "This route says stream: {seal: false}. Envoy resets the client when the upstream dies, and no filter can prevent it: only the broken " +
+			"transfer tells, to a client that looks. The slot came back, and the cut is counted.",
+		blame: "the upstream, which closed the connection in the middle of its answer (Envoy's access log says so)",
+	}, {
+		title: "late: a chat that takes longer than the caller has", headers: []string{"x-stub-mode: stream", "x-stub-gap: 150ms", "x-budget-ms: 400"},
+		status: 200, source: "upstream", tier: "full", outcome: "deadline", arrived: 1, cancelled: 1,
+		body: `"finish_reason":"length"}],"tier":"full","degraded":true,"reason":"deadline","complete":false}` + "\n\ndata: [DONE]\n\n",
+		from: 380 * time.Millisecond, upTo: 2 * time.Second,
+		after: "A chat completion ends in its own dialect: the last event is a legal chunk with finish_reason length, which every SDK takes for an answer " +
+			"that was cut short, and a reader of our four keys knows why. The upstream was told to stop.",
+		blame: "the upstream, which had it and missed the caller's time (reason deadline in the last event)",
 	}}
 }
 

@@ -29,14 +29,19 @@ routes:
 - name: chat
   match: {method: POST, path: {prefix: /v1/chat/completions}}
   ladder: [full]
+- name: unsealed
+  match: {method: POST, path: {exact: /v1/unsealed}}
+  ladder: [full]
+  stream: {seal: false}                       # see 2.9
 - name: gone
   match: {method: POST, path: {exact: /v1/gone}}
   ladder: [gone]
 `
 
 const (
-	demoPath = "/v1/chat/completions"
-	gonePath = "/v1/gone"
+	demoPath     = "/v1/chat/completions"
+	unsealedPath = "/v1/unsealed"
+	gonePath     = "/v1/gone"
 
 	// statStreams counts the streams Envoy opened to brownout.
 	statStreams = "http.front.ext_proc.streams_started"

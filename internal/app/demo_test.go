@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/envoy-brownout/brownout/internal/loadgen"
+	"github.com/envoy-brownout/brownout/internal/metrics"
 	"github.com/envoy-brownout/brownout/internal/stub"
 	"github.com/envoy-brownout/brownout/policy"
 )
@@ -189,19 +191,62 @@ func TestJudgeNamesWhatDoesNotHold(t *testing.T) {
 	}
 }
 
-func TestAccessLogEntriesShowTheirOutcome(t *testing.T) {
+func TestAccessLogEntriesShowTheirClass(t *testing.T) {
 	got := map[string]int{}
 	for _, e := range []logEntry{
 		{Route: "unmatched", Status: 200}, {Flags: "DC"}, {Status: 200}, {Source: "shed", Status: 429}, {Source: "deadline", Status: 504},
 		{Source: "upstream", Status: 200}, {Source: "upstream", Status: 429}, {Source: "upstream", Status: 503}, {Source: "envoy", Status: 503},
 		{Source: "upstream", Status: 404},
 	} {
-		got[e.outcome()]++
+		got[e.class()]++
 	}
-	want := map[string]int{"unmatched": 1, "client_aborted": 1, "unhandled": 1, "shed": 1, "deadline": 1, "ok": 1, "throttled": 1,
-		"overloaded": 1, "upstream_error": 1, "bad_request": 1}
+	want := map[string]int{"unmatched": 1, "client_aborted": 1, "unhandled": 1, "shed": 1, "deadline": 1, "answered": 1, "throttled": 1,
+		"upstream's 503": 1, "upstream_error": 1, "bad_request": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("outcomes (-want +got):\n%s", diff)
+		t.Errorf("classes (-want +got):\n%s", diff)
+	}
+}
+
+// TestTheBooksStandAsTheLogTellsThem: what was ended in its middle has the status it began with.
+func TestTheBooksStandAsTheLogTellsThem(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := metrics.New(reg, "", func() metrics.Live { return metrics.Live{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []metrics.Request{
+		{Outcome: "ok"}, {Outcome: "empty"}, {Outcome: "deadline"}, {Outcome: "deadline", Dialect: "generic", Terminal: "deadline"},
+		{Outcome: "truncated", Dialect: "generic", Terminal: "upstream_truncated"}, {Outcome: "evicted"}, {Outcome: "shed"},
+	} {
+		m.Finished(r)
+	}
+	gathered, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := demoMetrics{}
+	for _, f := range gathered {
+		counts[f.GetName()] = f
+	}
+	got := map[string]int{}
+	for name, c := range counts.classes() {
+		got[name] = c.n
+	}
+	want := map[string]int{"answered": 4, "deadline": 1, "upstream's 503": 1, "shed": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("classes (-want +got):\n%s", diff)
+	}
+}
+
+func TestQuotedLinesBreakBetweenWords(t *testing.T) {
+	var b strings.Builder
+	newPage(&b).quote(`{"error":{"message":"the request was evicted to free capacity","type":"service_unavailable","param":null,"code":"evicted"}}` + "\n" +
+		strings.Repeat("x", 100) + "\n")
+	want := `    {"error":{"message":"the request was evicted to free capacity","type":"service_unavailable",
+    "param":null,"code":"evicted"}}
+    ` + strings.Repeat("x", 92) + "\n    " + strings.Repeat("x", 8) + "\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

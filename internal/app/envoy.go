@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/envoy-brownout/brownout/envoy"
 	"github.com/envoy-brownout/brownout/policy"
@@ -23,6 +24,9 @@ type envoyBootstrapCmd struct {
 	Listen     string   `required:"" placeholder:"IP:PORT" help:"Where Envoy listens for clients."`
 	Upstream   []string `required:"" sep:"none" placeholder:"TIER=[http|h2c|https]://HOST:PORT" help:"An endpoint of a tier; at least one for every tier of the policy."`
 	Processor  string   `default:"unix:/tmp/brownout/extproc.sock" placeholder:"unix:PATH|HOST:PORT" help:"Where \"brownout serve\" listens (${default})."`
+	ProcCA     string   `name:"processor-ca" placeholder:"PATH" help:"For a --processor on TCP: PEM authorities of its certificate; goes with the next two."`
+	ProcCert   string   `name:"processor-cert" placeholder:"PATH" help:"Envoy's certificate (PEM) for it."`
+	ProcKey    string   `name:"processor-key" placeholder:"PATH" help:"The certificate's private key (PEM)."`
 	Seal       string   `default:"unix:/tmp/brownout/seal.sock" placeholder:"unix:PATH|IP:PORT|none" help:"Where \"brownout serve\" seals; none seals no route (${default})."`
 	Inner      string   `default:"unix:/tmp/brownout/inner.sock" placeholder:"unix:PATH|IP:PORT" help:"Where Envoy listens for the seal (${default})."`
 	SocketMode string   `default:"0600" placeholder:"MODE" help:"Mode of the --inner socket, octal; 0660 or 0666 for a brownout under another user (${default})."`
@@ -46,12 +50,9 @@ func (c *envoyBootstrapCmd) Run(std Stdio) error {
 	if snapshot == nil {
 		return silentExit(ExitUsage)
 	}
-	options, err := c.options()
-	if err != nil {
-		return reportOptions(std, err)
-	}
+	options, bad := c.options()
 	out, err := envoy.Bootstrap(snapshot, options)
-	if err != nil {
+	if err = errors.Join(bad, err); err != nil {
 		return reportOptions(std, err)
 	}
 	if _, err := std.Out.Write(out); err != nil {
@@ -60,6 +61,7 @@ func (c *envoyBootstrapCmd) Run(std Stdio) error {
 	return nil
 }
 
+// options reads the flags. With an error what could not be read has a stand-in, so that the rest can still be checked.
 func (c *envoyBootstrapCmd) options() (envoy.Options, error) {
 	o := envoy.Options{
 		Listen:     c.Listen,
@@ -69,6 +71,7 @@ func (c *envoyBootstrapCmd) options() (envoy.Options, error) {
 		UpstreamCA: c.UpstreamCA,
 		Internal:   c.Internal, EnvoyVersion: c.Version,
 		Seal: c.Seal, Inner: c.Inner,
+		ProcessorTLS: envoy.ProcessorTLS{CA: c.ProcCA, Cert: c.ProcCert, Key: c.ProcKey},
 	}
 	var errs []error
 	mode, err := strconv.ParseUint(c.SocketMode, 8, 32)
@@ -80,7 +83,11 @@ func (c *envoyBootstrapCmd) options() (envoy.Options, error) {
 		u, err := envoy.ParseUpstream(text)
 		if err != nil {
 			errs = append(errs, err)
-			continue
+			tier, _, ok := strings.Cut(text, "=")
+			if !ok || tier == "" {
+				continue
+			}
+			u = envoy.Upstream{Tier: tier, Host: "127.0.0.1", Port: 1}
 		}
 		o.Upstreams = append(o.Upstreams, u)
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -97,5 +98,22 @@ func TestEnvoyBootstrapReportsEveryProblemOfABadPolicy(t *testing.T) {
 		"--listen", "127.0.0.1:8080", "--upstream", "full=h:1")
 	if code != ExitUsage || out != "" || strings.Count(errs, ": error: ") != 2 {
 		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, out, errs)
+	}
+}
+
+func TestEnvoyBootstrapReportsEveryBadFlagAtOnce(t *testing.T) {
+	code, out, errs := bootstrapCommand(t, onePolicy, "--listen", "nowhere", "--upstream", "full=ftp://h:1", "--upstream", "full=http://h:2/path",
+		"--envoy-admin", "off", "--socket-mode", "rw", "--seal", "10.0.0.1:1")
+	if code != ExitUsage || out != "" {
+		t.Fatalf("exit %d, stdout %q", code, out)
+	}
+	var flags []string
+	for line := range strings.Lines(errs) {
+		flag, _, _ := strings.Cut(strings.TrimPrefix(line, "brownout: "), " ")
+		flags = append(flags, flag)
+	}
+	slices.Sort(flags)
+	if want := []string{"--envoy-admin", "--listen", "--seal", "--socket-mode", "--upstream", "--upstream"}; !slices.Equal(flags, want) {
+		t.Errorf("complaints about %q, want one each about %q:\n%s", flags, want, errs)
 	}
 }

@@ -20,6 +20,9 @@ import (
 // off turns an optional listener off.
 const off = "none"
 
+// errInUse is a failure of the moment: the same command may work later.
+var errInUse = errors.New("another process listens there")
+
 // listen opens the listeners. On error the ones already open are in the result.
 func (c *serveCmd) listen() (s sockets, err error) {
 	mode, err := c.socketMode()
@@ -51,7 +54,7 @@ func listenTCP(flag, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s %s: another process listens there (stop it, or choose another port)", flag, addr)
+		return nil, fmt.Errorf("%s %s: %w (stop it, or choose another port)", flag, addr, errInUse)
 	case err != nil && flag != "--http" && flag != "--admin":
 		return nil, fmt.Errorf("%s %s: %w (want unix:PATH or HOST:PORT)", flag, addr, err)
 	case err != nil:
@@ -71,7 +74,7 @@ func listenUnix(flag, path string, mode os.FileMode) (net.Listener, error) {
 	}
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = conn.Close() // it only showed that somebody is there
-		return nil, fmt.Errorf("%s unix:%s: another process listens there (stop it, or choose another path)", flag, path)
+		return nil, fmt.Errorf("%s unix:%s: %w (stop it, or choose another path)", flag, path, errInUse)
 	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {

@@ -71,7 +71,7 @@ func checkMode(t *testing.T, path string, want fs.FileMode) {
 func TestASocketSomebodyAnswersOnIsNotTaken(t *testing.T) {
 	s := startServe(t, narrow)
 	code, errs := failServe(t, "--policy", s.policy, "--listen", s.listen)
-	if want := "--listen " + s.listen + ": another process listens there (stop it, or choose another path)"; code != ExitUsage || !strings.Contains(errs, want) {
+	if want := "--listen " + s.listen + ": another process listens there (stop it, or choose another path)"; code != ExitFailure || !strings.Contains(errs, want) {
 		t.Errorf("exit %d, stderr %q, want %q", code, errs, want)
 	}
 	e := open(t, s.dial()) // the first is unharmed

@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/envoy-brownout/brownout/internal/testkit"
 )
 
 // patience bounds every wait of these tests; it is reached only when something is broken.
@@ -32,12 +34,7 @@ const narrow = "version: 1\ntiers: {full: {model: {concurrency: 1, queue: 1}}}\n
 // eventually waits until ok holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
+	testkit.Eventually(t, patience, ok, "never: "+what)
 }
 
 // logLines collects a log in JSON.

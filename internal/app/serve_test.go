@@ -32,11 +32,6 @@ func TestServeRefusesBadUsageAndNamesFlagValueAndRemedy(t *testing.T) {
 	if err := os.WriteFile(notPEM, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
 	long := "unix:" + filepath.Join(dir, strings.Repeat("x", 120))
 	for _, c := range []struct {
 		name string
@@ -64,8 +59,6 @@ func TestServeRefusesBadUsageAndNamesFlagValueAndRemedy(t *testing.T) {
 		{"empty path", []string{"--policy", good, "--listen", "unix:"}, "--listen unix:: want an absolute path"},
 		{"long path", []string{"--policy", good, "--listen", long}, long + ": the path is too long for a socket"},
 		{"http", []string{"--policy", good, "--listen", sock, "--http", "everywhere"}, "--http everywhere: listen tcp: address everywhere: missing port in address (want HOST:PORT or none)"},
-		{"admin", []string{"--policy", good, "--listen", sock, "--admin", taken.Addr().String()},
-			"--admin " + taken.Addr().String() + ": another process listens there (stop it, or choose another port)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, errs := failServe(t, c.args...)
@@ -73,6 +66,19 @@ func TestServeRefusesBadUsageAndNamesFlagValueAndRemedy(t *testing.T) {
 				t.Errorf("exit %d, stderr:\n%s\nwant exit 2 and %q", code, errs, c.want)
 			}
 		})
+	}
+}
+
+func TestAPortInUseIsAFailureOfTheMoment(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	code, errs := failServe(t, "--policy", policyFile(t, narrow), "--listen", "unix:"+filepath.Join(shortDir(t), "s"), "--admin", taken.Addr().String())
+	want := "brownout: --admin " + taken.Addr().String() + ": another process listens there (stop it, or choose another port)\n"
+	if code != ExitFailure || errs != want {
+		t.Errorf("exit %d, stderr %q, want exit 1 and %q", code, errs, want)
 	}
 }
 
@@ -277,7 +283,7 @@ func TestHelpNamesEveryFlagWithItsDefault(t *testing.T) {
 	for _, want := range []string{
 		"--policy=FILE", "--listen=ADDR", "(unix:/tmp/brownout/extproc.sock)", "--http=ADDR", "(:9464)", "--admin=ADDR", "(127.0.0.1:9465)",
 		"--socket-mode=MODE", "(0600)", "--grace=30s", "--tls-cert=FILE", "--tls-key=FILE", "--tls-client-ca=FILE", "--insecure",
-		"--log-level=info", `--log-format="text"`, "brownout envoy bootstrap", "503 shutting_down", "Exit codes:",
+		`--log-level="info"`, `--log-format="text"`, "brownout envoy bootstrap", "503 shutting_down", "Exit codes:",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("help lacks %q:\n%s", want, out.String())

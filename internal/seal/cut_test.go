@@ -330,6 +330,51 @@ func TestCancelEndsTheUpstreamAtOnceAndSendsNothingMore(t *testing.T) {
 	}
 }
 
+func TestFinishEndsACompleteAnswerCleanlyAndItsUpstreamAtOnce(t *testing.T) {
+	checkNoGoroutine(t)
+	p := newPatient()
+	s := start(t, everyone, p.serve)
+	res, err := s.client.Do(request(t, t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, len("data: first\n\n"))
+	if _, err := io.ReadFull(res.Body, first); err != nil {
+		t.Fatal(err)
+	}
+	if s.Finish("8") || !s.Finish("7") {
+		t.Error("the wrong request was finished")
+	}
+	if g := read(res); g.body != "" || g.err != nil || len(g.trailer) != 0 {
+		t.Errorf("after Finish: %+v, want a clean end without a trailer", g)
+	}
+	<-p.started
+	<-p.stopped
+	checkEnds(t, s.Seal, map[End]int{EndWhole: 1})
+	if s.Finish("7") {
+		t.Error("an ended request was finished")
+	}
+}
+
+func TestACutThatIsPassedOnIsToldFirst(t *testing.T) {
+	told := make(chan string, 2)
+	b := &breaker{}
+	up := serveHTTP2(t, http.HandlerFunc(b.serve))
+	s, addr := startSeal(t, Options{Dial: dialer(up.Addr()), Live: everyone, Cut: func(id string) { told <- id }})
+	c := client(t, addr)
+	if g := do(t, c, broken(t, "X-Type", "text/plain", "X-Pieces", "1")); g.err == nil {
+		t.Errorf("a clean end: %+v", g)
+	}
+	if id := <-told; id != "7" {
+		t.Errorf("told of %q", id)
+	}
+	do(t, c, broken(t, "X-Pieces", "1")) // repaired: nothing to tell
+	checkEnds(t, s, map[End]int{EndCut: 1, EndRepaired: 1})
+	if len(told) > 0 {
+		t.Errorf("told of %q, which was repaired", <-told)
+	}
+}
+
 func TestRequestsOfOneIDAreCancelledTogether(t *testing.T) {
 	p := newPatient()
 	s := start(t, everyone, p.serve)

@@ -43,7 +43,7 @@ type Options struct {
 	// Failed, if set, is told of each change that did not come into force: the file cannot be read, or apply
 	// returned an error. A failure that lasts is told once.
 	Failed func(error)
-	// Logger receives one line per change and per failure; nil discards them.
+	// Logger receives one line per change, at debug, and one per failure; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -176,7 +176,7 @@ func (w *Watcher) look() {
 		w.fail("policy file refused; the policy in force stays", err)
 		return
 	}
-	w.o.Logger.Info("policy file applied", "path", w.o.Path, "bytes", len(src))
+	w.o.Logger.Debug("policy file applied", "path", w.o.Path, "bytes", len(src))
 }
 
 func (w *Watcher) fail(message string, err error) {

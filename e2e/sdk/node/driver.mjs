@@ -195,10 +195,12 @@ async function run(base, job) {
   return { row: job.row, scenario: job.scenario, ...rest, error: describe(error ?? failed) };
 }
 
+console.log = console.error; // some clients log; standard output is ours
+
 let input = "";
 for await (const piece of process.stdin) input += piece;
 const { base, cases } = JSON.parse(input);
 const worker = async () => {
-  for (let job = cases.shift(); job; job = cases.shift()) console.log(JSON.stringify(await run(base, job)));
+  for (let job = cases.shift(); job; job = cases.shift()) process.stdout.write(JSON.stringify(await run(base, job)) + "\n");
 };
 await Promise.all(Array.from({ length: 8 }, worker));
