@@ -311,7 +311,9 @@ func (s *stack) books() (log, counted map[string]int) {
 	if s.stub != nil {
 		testkit.Eventually(s.t, 10*time.Second, func() bool { return s.stub.Stats().Inflight == 0 }, "the upstream is still at work")
 	}
-	return logCounts(s.envoy.WaitAccessLog(sumMetric(f["brownout_arrivals_total"]))), counterCounts(f)
+	log, counted = logCounts(s.envoy.WaitAccessLog(sumMetric(f["brownout_arrivals_total"]))), counterCounts(f)
+	settleEvictions(log, counted, sumMetric(f["brownout_requests_total"], "outcome", "evicted"))
+	return log, counted
 }
 
 // logCounts sorts the access log into what can be told from outside. A client that left before headers has no
@@ -355,7 +357,18 @@ func class(source string, status int) string {
 
 // endedWell are outcomes of answers whose status was good or that we ended ourselves: the access log cannot tell them
 // apart.
-var endedWell = []string{"ok", "degraded", "capped", "refusal", "empty", "truncated", "stalled", "evicted", "deadline"}
+var endedWell = []string{"ok", "degraded", "capped", "refusal", "empty", "truncated", "stalled", "deadline"}
+
+// settleEvictions puts each eviction where the log has it: the body told, under a 503 as under a 200.
+func settleEvictions(log, counted map[string]int, evicted int) {
+	for range evicted {
+		if log["overloaded"] > counted["overloaded"] {
+			counted["overloaded"]++
+		} else {
+			counted["answered or ended"]++
+		}
+	}
+}
 
 // counterCounts sorts brownout's counters in the same way.
 func counterCounts(f map[string]*dto.MetricFamily) map[string]int {

@@ -34,6 +34,8 @@ const (
 	// sealBuffer is what a connection of these hops buffers. Envoy's default of 1 MiB would be upstream work that a client
 	// which stopped reading leaves running, once more per hop.
 	sealBuffer = 256 << 10
+	// sealIdle closes connections a burst has left: to make one on this machine costs less than to keep it.
+	sealIdle = 5 * time.Second
 	// innerHeadersKB and innerHeaderCount let everything in that the front listener let in, and what the plugin added.
 	innerHeadersKB    = 96
 	innerHeaderCount  = 200
@@ -91,7 +93,10 @@ func sealHop(pack *packer, p *parsed) *clusterv3.Cluster {
 	c.PerConnectionBufferLimitBytes = wrapperspb.UInt32(sealBuffer)
 	o := hopHTTP2()
 	o.ConnectionKeepalive = keepalive()
-	setHTTPOptions(pack, c, &upstreamhttpv3.HttpProtocolOptions{UpstreamProtocolOptions: explicitHTTP2(o)})
+	setHTTPOptions(pack, c, &upstreamhttpv3.HttpProtocolOptions{
+		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(sealIdle)},
+		UpstreamProtocolOptions:   explicitHTTP2(o),
+	})
 	return c
 }
 

@@ -473,6 +473,9 @@ func TestThousandsOfStreamsFindConnections(t *testing.T) {
 	leave()
 	all.Wait()
 	checkEnds(t, s.Seal, map[End]int{EndClientGone: streams})
+	if n := s.Stats().Connections; n > 1 {
+		t.Errorf("%d idle connections are kept", n)
+	}
 }
 
 func TestAConnectionTakesABoundedNumberOfRequests(t *testing.T) {

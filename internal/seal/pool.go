@@ -111,7 +111,7 @@ func (p *pool) freeLocked() *conn {
 	return nil
 }
 
-// retireLocked forgets a connection.
+// retireLocked forgets a connection; the one that is idle is closed, another after its last request.
 func (p *pool) retireLocked(c *conn) {
 	p.conns = slices.DeleteFunc(p.conns, func(o *conn) bool { return o == c })
 	if c.inflight == 0 {
@@ -139,14 +139,14 @@ func (p *pool) connect(ctx context.Context, d *dialing) {
 	close(d.done)
 }
 
-// release gives a place back.
+// release gives a place back. One idle connection stays, for the next request; others that a busy hour has left are
+// closed.
 func (p *pool) release(c *conn) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	c.inflight--
-	idle := c.inflight == 0 && !slices.Contains(p.conns, c)
-	p.mu.Unlock()
-	if idle {
-		_ = c.Close() // the last request on a connection that takes no more
+	if c.inflight == 0 && (!slices.Contains(p.conns, c) || slices.ContainsFunc(p.conns, func(o *conn) bool { return o != c && o.inflight == 0 })) {
+		p.retireLocked(c)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Pins the development tools, apart from the module so that nothing we ship depends on them.
 module github.com/envoy-brownout/brownout/internal/tools
 
-go 1.26.8
+go 1.26.0
 
 tool (
 	golang.org/x/perf/cmd/benchstat
