@@ -80,12 +80,12 @@ func TestTimersOfAStream(t *testing.T) {
 		}
 		k, v = u.add("silence after headers", script{end: hang})
 		a = s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "300")
-		if a.status != 504 || a.reason() != "deadline" || a.took > 400*time.Millisecond {
+		if a.status != 504 || a.reason() != "deadline" || a.took > time.Second {
 			t.Errorf("silence after headers: %v, want 504", a)
 		}
 		k, v = u.add("deadline", script{chunks: slices100(partial), gap: 20 * time.Millisecond})
 		a = s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "300")
-		if a.status != 200 || a.err != nil || !strings.HasSuffix(a.body, partial+seedFrame("deadline")) || a.took > 400*time.Millisecond {
+		if a.status != 200 || a.err != nil || !strings.HasSuffix(a.body, partial+seedFrame("deadline")) || a.took > time.Second {
 			t.Errorf("deadline in mid-stream: %v", a)
 		}
 		k, v = u.add("complete but open", script{chunks: []string{partial, "data: [DONE]\n\n"}, end: hang})

@@ -22,7 +22,7 @@ routes:
 - name: all
   match: {path: {prefix: /}}
   ladder: [full]
-  stream: {idle: 1s}
+  stream: {idle: 4s}
 `
 
 // TestFiveHundredStreams runs 500 streams of 200 frames at once, of which one in twenty each is cut by its upstream, falls
@@ -36,10 +36,10 @@ func TestFiveHundredStreams(t *testing.T) {
 		body[i] = CH(fmt.Sprint("word", i))
 	}
 	half := body[:frames/2]
-	u.add("whole", script{chunks: append(body[:frames:frames], FIN("stop"), DONE), gap: 2 * time.Millisecond})
+	u.add("whole", script{chunks: append(body[:frames:frames], FIN("stop"), DONE), gap: 4 * time.Millisecond})
 	u.add("short", script{chunks: []string{CH("a"), FIN("stop"), DONE}, gap: 200 * time.Millisecond})
-	u.add("cut", script{chunks: half, gap: 2 * time.Millisecond, end: cut})
-	u.add("stalled", script{chunks: half, gap: 2 * time.Millisecond, end: hang})
+	u.add("cut", script{chunks: half, gap: 4 * time.Millisecond, end: cut})
+	u.add("stalled", script{chunks: half, gap: 4 * time.Millisecond, end: hang})
 	clients := make([]*http.Client, 25)
 	for i := range clients {
 		clients[i] = newClient(t, true)
