@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/envoy-brownout/brownout/internal/testkit"
 )
 
 // scriptedStack is a stack in front of a scripted upstream.
@@ -111,7 +113,7 @@ func TestCaseC52(t *testing.T) {
 }
 
 // TestCaseC55: headers wait for the first event, unless the policy says not to; then a late start can no longer be a
-// status.
+// status. Envoy 1.39 keeps the headers of a duplex body until its first piece, whatever the plugin says.
 func TestCaseC55(t *testing.T) {
 	s, u, c := scriptedStack(t, `version: 1
 tiers: {full: {model: {concurrency: 4, queue: 8}}}
@@ -120,7 +122,8 @@ routes:
 - {name: held, match: {path: {prefix: /}}, ladder: [full]}
 `, wires[3])
 	k, v := u.add("late", script{chunks: []string{"", partial, "data: [DONE]\n\n"}, gap: 400 * time.Millisecond})
-	for path, want := range map[string]bool{"/held": true, "/at-once": false} {
+	only139 := testkit.EnvoyBefore(t, 1, 40) && !testkit.EnvoyBefore(t, 1, 39)
+	for path, want := range map[string]bool{"/held": true, "/at-once": only139} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.envoy.URL(path), nil)
 		if err != nil {
 			t.Fatal(err)
