@@ -72,7 +72,7 @@ func TestASlotIsHeldToTheEndOfTheStream(t *testing.T) {
 		s.waitInflight("full", 1, 0)
 		next := s.background(c, chatPath)
 		s.waitInflight("full", 1, 1)
-		if s.stub.Stats().InflightMax != 1 {
+		if s.stub.Stats().InflightMax > 1 { // the first may still be on its way
 			t.Error("two requests were at the upstream at once")
 		}
 		if a := <-stream; a.status != 200 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
