@@ -77,11 +77,11 @@ type Finish struct {
 	Degraded outcome.Degraded
 	Shed     outcome.Shed
 	ShedTier string
-	// AdmittedAt, HeadersAt and ContentAt are when the slot was taken, when the answer's headers came and when its first
-	// content; zero: never, or not looked for.
-	AdmittedAt, HeadersAt, ContentAt time.Time
-	Dialect                          dialect.ID
-	Details                          string // Envoy's, of an answer it wrote itself
+	// AdmittedAt and ContentAt are when the slot was taken and when the answer's first content came; zero: never, or not
+	// looked for.
+	AdmittedAt, ContentAt time.Time
+	Dialect               dialect.ID
+	Details               string // Envoy's, of an answer it wrote itself
 	// Terminal is the reason of the ending of ours, if the caller got one.
 	Terminal outcome.Degraded
 	// Cut: the upstream died in its answer. CutSealed: the seal told; otherwise it is what it looks like from here.

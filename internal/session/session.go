@@ -165,7 +165,7 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 	if s.state != admitted {
 		return s.impossible(append(dst, ContinueAnswer{}), "response headers")
 	}
-	s.fin.Status, s.fin.HeadersAt, s.fin.Source = ev.Status, now, outcome.SourceUpstream
+	s.fin.Status, s.fin.Source = ev.Status, outcome.SourceUpstream
 	if ev.FromEnvoy {
 		s.fin.Source, s.fin.Details = outcome.SourceEnvoy, ev.Details
 	}
