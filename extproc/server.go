@@ -75,11 +75,20 @@ func (s *Server) Register(r grpc.ServiceRegistrar) { pb.RegisterExternalProcesso
 // minPing is the shortest time between two pings of an Envoy that is not an attack.
 const minPing = time.Second
 
+// Windows of the connection to Envoy. Being fixed they need no pings to measure the link, each of which wakes both sides
+// while pieces of answers pass (grpc-go's BDP estimator); both are on one machine as a rule, where these fill any link.
+const (
+	streamWindow = 256 << 10
+	connWindow   = 4 << 20
+)
+
 // ServerOptions are the gRPC settings the processor needs: no age limit on connections, which would cut long answers,
-// as many streams per connection as Envoy opens, and pings as often as Envoy sends them.
+// as many streams per connection as Envoy opens, pings as often as Envoy sends them, and windows of a fixed size.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(math.MaxUint32),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		// Envoy pings a quiet connection every few seconds. grpc-go takes that for abuse by default and cuts the
 		// connection, with every answer on it.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
