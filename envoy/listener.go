@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -88,10 +89,14 @@ func clientHTTP2() *corev3.Http2ProtocolOptions {
 }
 
 func routeConfig(pack *packer, s *policy.Snapshot, p *parsed) *routev3.RouteConfiguration {
-	return &routev3.RouteConfiguration{
+	c := &routev3.RouteConfiguration{
 		Name:         statPrefix,
 		VirtualHosts: []*routev3.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: routes(pack, s, p)}},
 	}
+	if slices.ContainsFunc(s.Tiers, func(t policy.Tier) bool { return t.Model != nil && renames(s, t.Name) }) {
+		c.RequestHeadersToRemove = []string{RouteHeader}
+	}
+	return c
 }
 
 func httpFilter(name string, pack *packer, config proto.Message) *hcmv3.HttpFilter {

@@ -67,11 +67,27 @@ func decodeRequest(m *pb.HttpHeaders) engine.Request {
 			r.Method = value(h)
 		case ":path":
 			r.Path = value(h)
+		case ":authority":
+			r.Host = strings.ToLower(value(h))
+		case "content-length":
+			r.Length, _ = strconv.ParseInt(value(h), 10, 64)
 		default:
 			r.Headers = append(r.Headers, outcome.Header{Name: strings.ToLower(name), Value: value(h)})
 		}
 	}
 	return r
+}
+
+// headersOf is all of a message's headers but the pseudo headers.
+func allHeaders(m *pb.HttpHeaders) []outcome.Header {
+	hs := m.GetHeaders().GetHeaders()
+	out := make([]outcome.Header, 0, len(hs))
+	for _, h := range hs {
+		if name := h.GetKey(); !strings.HasPrefix(name, ":") {
+			out = append(out, outcome.Header{Name: strings.ToLower(name), Value: value(h)})
+		}
+	}
+	return out
 }
 
 // decodeAnswer reads the headers of an answer for the session. told is false when Envoy did not send the attributes
@@ -108,6 +124,7 @@ func decodeAnswer(m *pb.HttpHeaders, attrs map[string]*structpb.Struct, sealed b
 		ev.FromEnvoy, ev.Details = true, inner
 		return ev, true
 	}
+	ev.Attempts = int(attrs[attributesKey].GetFields()["upstream.request_attempt_count"].GetNumberValue())
 	details, told := attrs[attributesKey].GetFields()["response.code_details"]
 	if told {
 		ev.Details = details.GetStringValue()

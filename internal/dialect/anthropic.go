@@ -32,7 +32,11 @@ func (a *anthropic) Observe(f frame.Fields, _ []byte) Mark {
 		a.data = a.data || m&(Data|Foreign) == Data
 		return m
 	case m&Sentinel != 0: // not of this protocol, but some servers end everything with it
-		if a.data = true; !a.done && !a.failed && !a.opts.EvidenceEOF {
+		switch a.data = true; {
+		case a.done || a.failed:
+		case a.opts.EvidenceEOF:
+			m |= a.closing()
+		default:
 			m |= Withhold
 		}
 		return m
@@ -69,6 +73,7 @@ func (a *anthropic) event(doc text, name []byte) Mark {
 		}
 		return a.fail(readFault(doc))
 	case "ping":
+		a.inner(doc)
 	default:
 		if doc.get("error").set() {
 			a.hidden = !a.failed || a.hidden
@@ -155,7 +160,7 @@ func (a *anthropic) stop() Mark {
 		return Withhold
 	}
 	a.done = true
-	return Finished
+	return Finished | a.closing()
 }
 
 func (a *anthropic) State() State {
@@ -196,4 +201,13 @@ func (a *anthropic) AppendEnding(dst []byte, e Ending) []byte {
 	dst = closeKeys(append(appendInt(dst, max(a.usage.Output, a.deltas)), '}'), e, "\n\n")
 	dst = closeKeys(append(dst, "event: done\ndata: {\"type\":\"ping\""...), e, "\n\n")
 	return append(dst, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
+}
+
+// AppendLabel puts a ping that carries the label in front of message_stop.
+func (a *anthropic) AppendLabel(dst, unit []byte, l Label) []byte {
+	if a.opts.Terminal == Bare {
+		return append(l.appendBare(dst), unit...)
+	}
+	dst = l.closeKeys(append(dst, "event: done\ndata: {\"type\":\"ping\""...), "\n\n")
+	return append(dst, unit...)
 }

@@ -43,6 +43,8 @@ const (
 	// Sentinel: the unit is a [DONE], the last word of the upstream. Withheld, it says that nothing more will prove
 	// the answer complete: the ending may be written at once.
 	Sentinel
+	// Last: the unit closes the answer, so the label of a degraded one goes on it or in front of it.
+	Last
 )
 
 // Mode is how a stream that cannot be completed is ended.
@@ -103,4 +105,7 @@ type Stream interface {
 	// AppendEnding appends what ends the stream here, at a unit boundary: the honest terminal of an unfinished
 	// answer, or after an error of the upstream only what the dialect still lacks, which may be nothing.
 	AppendEnding(dst []byte, e Ending) []byte
+	// AppendLabel appends unit, which Observe marked Last, with the label of a degraded answer on it or in front of
+	// it. A nil unit: the answer is complete and ends here without one; then what is appended is the label's frame.
+	AppendLabel(dst, unit []byte, l Label) []byte
 }

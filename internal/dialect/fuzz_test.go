@@ -141,6 +141,7 @@ func FuzzAnyBytesAreSafe(f *testing.F) {
 			return !t.Failed()
 		})
 		checkLegal(t, s.ID(), s.AppendEnding(nil, atDeadline))
+		checkLegal(t, s.ID(), s.AppendLabel(nil, nil, theLabel))
 		JudgeJSON(id, 200, stream)
 		JudgeJSON(id, 429, stream)
 		ByEvent(frame.Fields{Data: stream, HasData: true})

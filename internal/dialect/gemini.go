@@ -17,6 +17,7 @@ type candidate struct {
 type gemini struct {
 	tally
 	blocked    bool // the prompt was refused: no candidates
+	lastIndex  int  // of the candidate that finished last
 	candidates slots[candidate]
 }
 
@@ -64,6 +65,10 @@ func (g *gemini) response(doc text) Mark {
 			}
 		case "modelVersion", "responseId":
 			fits = true
+		case "complete":
+			if w.value.isFalse() {
+				g.inner(doc)
+			}
 		}
 	}
 	if !fits && !g.data {
@@ -92,6 +97,7 @@ func (g *gemini) candidate(v text) Mark {
 		g.ended, g.trouble = outcome.Unknown, outcome.Unknown
 	}
 	g.finished(word, how)
+	g.lastIndex = f[0].count()
 	return m
 }
 
@@ -187,15 +193,43 @@ func (g *gemini) AppendEnding(dst []byte, e Ending) []byte {
 		if open++; open > 1 {
 			dst = append(dst, ',')
 		}
-		dst = appendCandidate(dst, g.candidates.index[i])
+		dst = appendCandidate(dst, g.candidates.index[i], "MAX_TOKENS")
 	}
 	if open == 0 {
-		dst = appendCandidate(dst, 0)
+		dst = appendCandidate(dst, 0, "MAX_TOKENS")
 	}
 	return closeKeys(append(dst, ']'), e, "\n\n")
 }
 
-func appendCandidate(dst []byte, index int) []byte {
-	dst = append(dst, `{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":`...)
+// appendCandidate appends a candidate without text, which its SDKs demand, that ends for a reason.
+func appendCandidate(dst []byte, index int, reason string) []byte {
+	dst = append(dst, `{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"`...)
+	dst = append(append(dst, reason...), `","index":`...)
 	return append(appendInt(dst, index), '}')
+}
+
+// AppendLabel appends a frame that repeats how the answer ended. Its streams have no unit that closes them, and its
+// clients take no event names.
+func (g *gemini) AppendLabel(dst, unit []byte, l Label) []byte {
+	if g.opts.Terminal == Bare {
+		return append(l.appendBare(dst), unit...)
+	}
+	dst = append(dst, `data: {"candidates":[`...)
+	if len(g.candidates.part) > 0 {
+		dst = appendCandidate(dst, g.lastIndex, g.finishWord())
+	}
+	return append(l.closeKeys(append(dst, ']'), "\n\n"), unit...)
+}
+
+// finishWord is the finish reason as it was seen, if it is a plain word.
+func (g *gemini) finishWord() string {
+	for _, c := range []byte(g.finish) {
+		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '_') {
+			return "OTHER"
+		}
+	}
+	if g.finish == "" {
+		return "STOP"
+	}
+	return g.finish
 }

@@ -26,7 +26,10 @@ func (g *generic) Observe(f frame.Fields, _ []byte) Mark {
 	switch {
 	case string(f.Name) == "done" || m&Sentinel != 0:
 		g.done = true
-		g.inner(doc)
+		if g.inner(doc); g.draft {
+			g.finished(nil, finishCapped)
+		}
+		m |= g.closing()
 	case string(f.Name) == "error" || doc.get("error").set() || doc.get("object").is("error"):
 		m |= g.fail(readFault(doc))
 	case string(f.Name) == "ping" || doc.get("type").is("ping"):
@@ -39,13 +42,6 @@ func (g *generic) Observe(f frame.Fields, _ []byte) Mark {
 	return m
 }
 
-// inner reads the frame of a brownout further in, which says that its answer is incomplete.
-func (g *generic) inner(doc text) {
-	if doc.get("degraded").isTrue() && doc.get("complete").isFalse() {
-		g.finished(nil, finishCapped)
-	}
-}
-
 func (g *generic) State() State { return g.state(g.done) }
 
 // AppendEnding appends the frame of the contract, whatever the mode: only that one needs no dialect.
@@ -54,4 +50,19 @@ func (g *generic) AppendEnding(dst []byte, e Ending) []byte {
 		return dst
 	}
 	return appendBare(dst, e)
+}
+
+// AppendLabel puts the label into the data of an event named done, or the frame of the contract in front of what takes
+// no label. What is labelled from further in keeps that.
+func (g *generic) AppendLabel(dst, unit []byte, l Label) []byte {
+	f, _ := (frame.Event{Block: unit}).Parse(true, nil)
+	if string(f.Name) == "done" {
+		if out, ok, _ := labelEvent(dst, unit, l); ok {
+			return out
+		}
+		if doc, _ := parse(f.Data); doc.get("degraded").isTrue() {
+			return append(dst, unit...)
+		}
+	}
+	return append(l.appendBare(dst), unit...)
 }

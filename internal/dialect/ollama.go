@@ -1,7 +1,10 @@
 package dialect
 
 import (
+	"bytes"
+
 	"github.com/envoy-brownout/brownout/internal/frame"
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -10,6 +13,7 @@ type ollama struct {
 	tally
 	done     bool
 	generate bool // the text lies in response instead of in message
+	lines    int  // lines with JSON
 	model    text
 	created  text // of the last line
 }
@@ -20,13 +24,14 @@ func (*ollama) ID() ID { return Ollama }
 func (o *ollama) Observe(_ frame.Fields, line []byte) Mark {
 	doc, ok := parse(line)
 	if !ok {
-		if len(skipSpace(line)) == 0 {
+		if len(jsonedit.SkipSpace(line)) == 0 {
 			return 0
 		}
 		o.data = true
 		return Data
 	}
 	o.data = true
+	o.lines++
 	return Data | o.line(doc)
 }
 
@@ -50,6 +55,10 @@ func (o *ollama) line(doc text) Mark {
 			m |= o.speak(w.value)
 		case "thinking":
 			m |= o.think(w.value)
+		case "complete":
+			if w.value.isFalse() {
+				o.inner(doc)
+			}
 		case "done":
 			done = w.value
 		case "done_reason":
@@ -87,7 +96,7 @@ func (o *ollama) stop(why text) Mark {
 	if o.failed || o.abandoned {
 		return 0
 	}
-	return Finished
+	return Finished | o.closing()
 }
 
 func (o *ollama) State() State { return o.state(o.done) }
@@ -100,6 +109,11 @@ func (o *ollama) AppendEnding(dst []byte, e Ending) []byte {
 	case o.opts.Terminal == Error:
 		return append(append(append(dst, `{"error":"`...), e.message()...), "\"}\n"...)
 	}
+	return closeKeys(o.appendDone(dst, "length"), e, "\n")
+}
+
+// appendDone appends a done line without the brace that closes it.
+func (o *ollama) appendDone(dst []byte, reason string) []byte {
 	dst = appendOr(append(dst, `{"model":`...), o.model, `""`)
 	dst = appendOr(append(dst, `,"created_at":`...), o.created, `"1970-01-01T00:00:00Z"`)
 	if o.generate {
@@ -107,5 +121,23 @@ func (o *ollama) AppendEnding(dst []byte, e Ending) []byte {
 	} else {
 		dst = append(dst, `,"message":{"role":"assistant","content":""}`...)
 	}
-	return closeKeys(append(dst, `,"done":true,"done_reason":"length"`...), e, "\n")
+	return append(append(append(dst, `,"done":true,"done_reason":"`...), reason...), '"')
+}
+
+// AppendLabel puts the label into the done line. One that is the first line is perhaps no stream but a document, so it
+// gets the label of a document too.
+func (o *ollama) AppendLabel(dst, unit []byte, l Label) []byte {
+	if unit == nil {
+		return l.closeKeys(o.appendDone(dst, "stop"), "\n")
+	}
+	members := l.members()
+	if o.lines == 1 {
+		members = append(members, jsonedit.Member{Key: "meta", Value: l.AppendMeta(nil)})
+	}
+	line := bytes.TrimRight(unit, "\r\n")
+	out, err := jsonedit.InsertMembers(dst, line, members...)
+	if err != nil {
+		return append(dst, unit...)
+	}
+	return append(out, unit[len(line):]...)
 }

@@ -63,11 +63,16 @@ func (o *openAI) stop() Mark {
 	if !o.failed && (o.abandoned || !was && len(o.choices.part) > 0 && !o.opts.EvidenceEOF) {
 		return Withhold
 	}
+	first := !o.sentinel
 	o.sentinel = true
-	if !was && o.complete() && !o.failed {
-		return Finished
+	var m Mark
+	if first {
+		m = o.closing()
 	}
-	return 0
+	if !was && o.complete() && !o.failed {
+		m |= Finished
+	}
+	return m
 }
 
 // complete says whether every choice has finished. A sentinel alone completes an answer without choices, which is
@@ -98,6 +103,10 @@ func (o *openAI) chunk(doc text, named bool) Mark {
 			oops = m.value
 		case "object":
 			chunky = chunky || m.value.is(o.object())
+		case "complete":
+			if m.value.isFalse() {
+				o.inner(doc)
+			}
 		case "id":
 			hold(&o.ident, m.value, maxHead)
 		case "model":
@@ -155,7 +164,7 @@ func (o *openAI) body(choices, usage text) Mark {
 		readUsage(&o.usage, usage, "prompt_tokens", "completion_tokens")
 	}
 	if !was && o.complete() && !o.abandoned && !o.failed {
-		m |= Finished
+		m |= Finished | o.closing()
 	}
 	return m
 }
@@ -303,4 +312,32 @@ func appendOr(dst []byte, v text, instead string) []byte {
 		return append(dst, instead...)
 	}
 	return append(dst, v...)
+}
+
+// AppendLabel puts the label into the chunk that finishes the last choice. In front of what takes no label it is a chunk
+// of its own that says nothing else: never behind a finish reason, which some clients would then forget. It repeats a
+// choice that has been seen: clients demand one, and take none they have not seen. Should a further choice begin behind
+// the label and be cut, the ending has the last word.
+func (o *openAI) AppendLabel(dst, unit []byte, l Label) []byte {
+	if o.opts.Terminal == Bare {
+		return append(l.appendBare(dst), unit...)
+	}
+	out, ok, present := labelEvent(dst, unit, l)
+	switch {
+	case ok:
+		return out
+	case present:
+		return append(dst, unit...)
+	}
+	dst = o.appendHead(append(dst, "event: done\ndata: {"...))
+	if len(o.choices.part) > 0 {
+		dst = appendInt(append(dst, `{"index":`...), o.choices.index[0])
+		if o.id == Completions {
+			dst = append(dst, `,"text":"","logprobs":null`...)
+		} else {
+			dst = append(dst, `,"delta":{}`...)
+		}
+		dst = append(dst, `,"finish_reason":null}`...)
+	}
+	return append(l.closeKeys(append(dst, ']'), "\n\n"), unit...)
 }

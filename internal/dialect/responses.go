@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/envoy-brownout/brownout/internal/frame"
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
 )
 
 // Bounds on what is remembered of a response, in bytes. Above them our ending repeats less of it.
@@ -49,7 +50,11 @@ func (r *responses) Observe(f frame.Fields, _ []byte) Mark {
 		r.data = r.data || m&(Data|Foreign) == Data
 		return m
 	case m&Sentinel != 0: // not of this protocol, but some servers end everything with it
-		if r.data = true; !r.done && !r.failed && !r.opts.EvidenceEOF {
+		switch r.data = true; {
+		case r.done || r.failed:
+		case r.opts.EvidenceEOF:
+			m |= r.closing()
+		default:
 			m |= Withhold
 		}
 		return m
@@ -103,7 +108,7 @@ func (r *responses) terminal(response text, event string) Mark {
 		return m | failed
 	}
 	r.done = true
-	return m | Finished
+	return m | Finished | r.closing()
 }
 
 // status judges the status of a whole response; Failed if it is a failure. fallback stands in for a status left out.
@@ -296,7 +301,7 @@ func (r *responses) appendResponse(dst []byte) []byte {
 		case "status", "incomplete_details", "output", "usage":
 			continue
 		}
-		dst = append(appendQuoted(dst, string(m.key)), ':')
+		dst = append(jsonedit.AppendQuoted(dst, string(m.key)), ':')
 		dst = append(append(dst, m.value...), ',')
 	}
 	return dst
@@ -323,4 +328,21 @@ func (r *responses) appendOutput(dst []byte) []byte {
 		dst = append(append(dst, it.said...), `"}]}`...)
 	}
 	return dst
+}
+
+// AppendLabel puts the label into the terminal event. Where there is none, or it takes no label, an event in front says
+// it, which means no more to clients than those that keep a connection alive.
+func (r *responses) AppendLabel(dst, unit []byte, l Label) []byte {
+	if r.opts.Terminal == Bare {
+		return append(l.appendBare(dst), unit...)
+	}
+	out, ok, present := labelEvent(dst, unit, l)
+	switch {
+	case ok:
+		return out
+	case present:
+		return append(dst, unit...)
+	}
+	dst = append(dst, "event: done\ndata: {\"type\":\"keepalive\",\"sequence_number\":"...)
+	return append(l.closeKeys(appendInt(dst, r.next()), "\n\n"), unit...)
 }

@@ -64,6 +64,7 @@ type tally struct {
 	deltas    int             // units with content: at least so many tokens
 	usage     Usage
 	abandoned bool // a finish that reports an abort was withheld
+	draft     bool // a brownout further in says that its answer is incomplete
 }
 
 // open does what is the same in every event stream. more is false if nothing is left to read in the unit: it carries
@@ -157,6 +158,21 @@ func (t *tally) finished(as []byte, f finish) {
 		return
 	}
 	t.ended = outcome.First(t.ended, f.outcome())
+}
+
+// inner reads the frame of a brownout further in, if doc is one.
+func (t *tally) inner(doc text) {
+	if doc.get("complete").isFalse() && doc.get("degraded").isTrue() {
+		t.draft = true
+	}
+}
+
+// closing is the mark of the unit that closes the answer, if the answer is one that a label may call complete.
+func (t *tally) closing() Mark {
+	if t.failed || t.abandoned || t.draft {
+		return 0
+	}
+	return Last
 }
 
 // abandon notes that the unit reports an abort as if it were an end.

@@ -105,6 +105,46 @@ func play(id ID, o Options, stream []byte) (Stream, []unit) {
 	return s, units
 }
 
+// theLabel is the label the transcripts and templates show.
+var theLabel = Label{Tier: "small", Reason: outcome.DegradedQueuePressure, DeadlineMs: 2500}
+
+// label plays a stream and returns its bytes with the label from where it begins, as the answer's owner would send it;
+// "" if there is none. all is the whole of what is sent.
+func label(id ID, o Options, stream []byte) (labelled string, all []byte) {
+	s := New(id, o)
+	split := frame.Splitter{}
+	if id.NDJSON() {
+		split.Kind = frame.NDJSON
+	}
+	first, from := true, -1
+	split.Feed(stream, func(e frame.Event) bool {
+		f, _ := e.Parse(first, nil)
+		first = false
+		m := s.Observe(f, e.Block)
+		if m&Foreign != 0 {
+			s = New(Generic, o)
+			m = s.Observe(f, e.Block)
+		}
+		switch {
+		case m&Withhold != 0:
+		case m&Last != 0 && from < 0:
+			from = len(all)
+			all = s.AppendLabel(all, e.Block, theLabel)
+		default:
+			all = append(all, e.Block...)
+		}
+		return true
+	})
+	if from < 0 && s.State().Complete {
+		from = len(all)
+		all = s.AppendLabel(all, nil, theLabel)
+	}
+	if from < 0 {
+		return "", all
+	}
+	return string(all[from:]), all
+}
+
 // forwarded is what of the units goes to the client.
 func forwarded(units []unit) (out []byte) {
 	for _, u := range units {
@@ -115,7 +155,7 @@ func forwarded(units []unit) (out []byte) {
 	return out
 }
 
-var markNames = []string{"data", "content", "finished", "failed", "withhold", "foreign", "sentinel"}
+var markNames = []string{"data", "content", "finished", "failed", "withhold", "foreign", "sentinel", "last"}
 
 func (m Mark) String() string {
 	var words []string
@@ -159,6 +199,9 @@ func TestTranscripts(t *testing.T) {
 	for _, tr := range transcripts(t) {
 		t.Run(tr.id.String()+"/"+tr.name, func(t *testing.T) {
 			got := render(play(tr.id, tr.opts, []byte(tr.stream)))
+			if labelled, _ := label(tr.id, tr.opts, []byte(tr.stream)); labelled != "" {
+				got += "-- label --\n" + labelled
+			}
 			if *update {
 				file := filepath.Join("testdata", tr.id.String(), tr.name+".txt")
 				if err := os.WriteFile(file, []byte(tr.head+"-- stream --\n"+tr.stream+"-- marks --\n"+got), 0o644); err != nil {

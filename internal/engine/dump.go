@@ -12,7 +12,7 @@ const maxDumpedWaiters = 100
 // State is what the engine holds at one instant, for people and tests.
 type State struct {
 	PolicyHash string
-	Tiers      []TierState // in the order of the policy, then tiers the policy no longer has
+	Tiers      []TierState // those that compute, in the order of the policy, then tiers the policy no longer has
 }
 
 // TierState is one tier's limiter.
@@ -37,7 +37,9 @@ func (e *Engine) Dump(now time.Time, withWaiters bool) State {
 		st.Tiers = append(st.Tiers, t)
 	}
 	for i, t := range c.policy.Tiers {
-		add(t.Name, c.limiters[i], true)
+		if t.Model != nil {
+			add(t.Name, c.limiters[i], true)
+		}
 	}
 	e.mu.Lock()
 	retired := make(map[string]*limit.Limiter)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 	"github.com/envoy-brownout/brownout/policy"
 )
@@ -24,14 +25,17 @@ const degradeNever = "never"
 
 // Request is what the headers of a request say. Header names are lower case; a repeated header is repeated here.
 type Request struct {
-	Method, Path string
-	Headers      []outcome.Header
+	Method, Host, Path string
+	Headers            []outcome.Header
 	// MaxWait bounds the time in queues, as Envoy announced it; 0: unbounded.
 	MaxWait time.Duration
 	// Routes are the ROUTE/TIER pairs Envoy's configuration can send a request to; nil: all of the policy's.
 	Routes map[string]bool
 	// RouteTimeout is the timeout of Envoy's route, as announced; 0: none.
 	RouteTimeout time.Duration
+	Dialect      dialect.ID // that the path tells
+	More         bool       // a body follows
+	Length       int64      // of the body, as announced; 0: not
 }
 
 // wishes are the headers of a request, read.

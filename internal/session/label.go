@@ -41,9 +41,11 @@ func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
 	}
 	if isStream(ev.ContentType) {
 		set("x-accel-buffering", "no")
-		if s.watch != nil {
+		if s.watch != nil && !s.watch.Pass {
 			c.Remove = append(c.Remove, bodyDigests...)
 		}
+	} else if s.body != nil && s.bodyLabel() != nil { // meta goes into the body
+		c.Remove = append(c.Remove, bodyDigests...)
 	}
 	if s.verdict == outcome.Quota || (ev.NoRetry && ev.Status >= 400) {
 		c.Remove = append(c.Remove, outcome.HeaderRetryAfter, outcome.HeaderRetryAfterMs)
