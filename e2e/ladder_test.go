@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/envoy-brownout/brownout/internal/stub"
 )
@@ -61,7 +62,7 @@ func TestEachRungIsReachedByItsOwnCause(t *testing.T) {
 				got := s.chat(client, "q", mode...)
 				wantTemplate(t, got, c.reason)
 				stream := s.chatBody(client, `{"model":"big","stream":true,"messages":[{"role":"user","content":"q"}]}`, mode...)
-				if c.mode != stub.ModeEmpty { // only documents are replaced
+				if c.mode != stub.ModeEmpty && c.mode != stub.ModeEvict { // an empty stream is an answer; of an evicted one words have gone on
 					wantTemplateStream(t, stream, c.reason)
 				}
 				never := s.chat(client, "q", append(mode, "x-degrade", "never")...)
@@ -94,22 +95,28 @@ func wantTemplateStream(t *testing.T, a answer, reason string) {
 // TestQueuePressureWalksTheLadder: small, then the store, then the text, each labelled, and a free slot in the better tier
 // is always taken.
 func TestQueuePressureWalksTheLadder(t *testing.T) {
-	onEveryWire(t, stackOptions{policy: ladderPolicy, stub: stub.Config{}}, func(t *testing.T, s *stack, c *http.Client) {
-		if first := s.chat(c, "known"); first.status != 200 || first.header.Get("x-tier") != "full" || first.header.Get("x-degraded") != "false" {
+	u := startScripted(t)
+	const chatAnswer = `{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}`
+	answers := script{header: map[string]string{"content-type": "application/json"}, chunks: []string{chatAnswer[:20], chatAnswer[20:]}}
+	u.add("fast", answers)
+	answers.gap = 700 * time.Millisecond
+	u.add("slow", answers)
+	onEveryWire(t, stackOptions{policy: ladderPolicy, upstreamAddr: u.Listener.Addr().String()}, func(t *testing.T, s *stack, c *http.Client) {
+		if first := s.chat(c, "known", "x-script", "fast"); first.status != 200 || first.header.Get("x-tier") != "full" || first.header.Get("x-degraded") != "false" {
 			t.Fatalf("%s", first)
 		}
-		full := s.backgroundChat(c, "one", "x-stub-latency", "900ms")
+		full := s.backgroundChat(c, "one", "x-script", "slow")
 		s.waitInflight("full", 1, 0)
-		small := s.backgroundChat(c, "two", "x-stub-latency", "600ms")
+		small := s.backgroundChat(c, "two", "x-script", "slow")
 		s.waitInflight("small", 1, 0)
 		wantTemplate(t, s.chat(c, "three"), "queue_pressure")
 		never := s.chat(c, "four", "x-degrade", "never")
 		if never.status != 503 || never.reason() != "queue_full" {
 			t.Errorf("x-degrade: never: %s", never)
 		}
-		hit := s.chat(c, "known")
+		hit := s.chat(c, "known", "x-script", "none such")
 		if hit.status != 200 || hit.header.Get("x-brownout-source") != "replay" || hit.header.Get("x-degraded") != "false" ||
-			hit.header.Get("idempotent-replayed") != "true" || hit.body != "{}" {
+			hit.header.Get("idempotent-replayed") != "true" || hit.body != chatAnswer {
 			t.Errorf("a fresh answer: %s %v", hit, hit.header)
 		}
 		if a := <-small; a.status != 200 || a.header.Get("x-tier") != "small" || a.header.Get("x-degraded-reason") != "queue_pressure" ||
@@ -119,7 +126,7 @@ func TestQueuePressureWalksTheLadder(t *testing.T) {
 		if a := <-full; a.header.Get("x-tier") != "full" {
 			t.Errorf("full: %s", a)
 		}
-		if a := s.chat(c, "five"); a.header.Get("x-tier") != "full" {
+		if a := s.chat(c, "five", "x-script", "fast"); a.header.Get("x-tier") != "full" {
 			t.Errorf("with a free slot: %s", a)
 		}
 	})

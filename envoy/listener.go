@@ -54,7 +54,7 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 	h := &hcmv3.HttpConnectionManager{
 		StatPrefix:         statPrefix,
 		CodecType:          hcmv3.HttpConnectionManager_AUTO,
-		StreamIdleTimeout:  durationpb.New(max(minStreamIdle, maxWait(s)+time.Minute)),
+		StreamIdleTimeout:  durationpb.New(streamIdle(s)),
 		StreamFlushTimeout: durationpb.New(streamFlush),
 		// One spelling per path: otherwise /v1//chat, /x/../v1/chat or /v1%2Fchat reaches the upstream past the policy's
 		// matcher.
@@ -76,6 +76,9 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 	}
 	return h
 }
+
+// streamIdle is how long a stream may be silent on routes that say nothing longer.
+func streamIdle(s *policy.Snapshot) time.Duration { return max(minStreamIdle, maxWait(s)+time.Minute) }
 
 // clientHTTP2 are the HTTP/2 settings towards clients. The window of a stream is also how much of an answer Envoy keeps
 // for a client that does not read it (16 MiB by default): as much work of a model would nobody stop. AllowConnect:

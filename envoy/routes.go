@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -148,6 +149,7 @@ func firstModelTier(s *policy.Snapshot) string {
 
 func (b routeBuilder) route(r *policy.Route, name string, m *routev3.RouteMatch, a *routev3.RouteAction) *routev3.Route {
 	out := &routev3.Route{Name: name, Match: m, Action: &routev3.Route_Route{Route: a}}
+	a.IdleTimeout = idleTimeout(b.s, r)
 	limitBody(out, b.s, r, b.p)
 	if len(r.Match.Methods) > 0 && !slices.Contains(r.Match.Methods, "GET") {
 		// An upgrade goes around ext_proc, and a route without GET has no use for one.
@@ -161,6 +163,19 @@ func (b routeBuilder) route(r *policy.Route, name string, m *routev3.RouteMatch,
 		})}
 	}
 	return out
+}
+
+// idleTimeout keeps Envoy from cutting a silent answer before the plugin ends it: it lies above `stream.idle`, and is off
+// where that is. Nil: that of all routes is long enough.
+func idleTimeout(s *policy.Snapshot, r *policy.Route) *durationpb.Duration {
+	switch idle := r.Stream.Idle; {
+	case !r.Stream.Watch || (idle > 0 && idle+time.Minute <= streamIdle(s)):
+		return nil
+	case idle == 0:
+		return durationpb.New(0)
+	default:
+		return durationpb.New(idle + time.Minute)
+	}
 }
 
 func target(tier string, p *parsed) *routev3.RouteAction {

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
@@ -195,6 +196,29 @@ func TestTierBreakersLetEverySlotChangeHandsAtOnce(t *testing.T) {
 		b := tierBreakers(&m).Thresholds[0]
 		if int(b.MaxRequests.Value) < 2*m.Concurrency || int(b.MaxConnections.Value) < 2*m.Concurrency || int(b.MaxPendingRequests.Value) < 2*m.Concurrency+m.Queue {
 			t.Errorf("%+v: %v", m, b)
+		}
+	}
+}
+
+// Envoy's own idle timeout is a cut in the middle of an answer; the plugin's ends it.
+func TestEnvoyIsMorePatientThanStreamIdle(t *testing.T) {
+	s := &policy.Snapshot{}
+	for _, c := range []struct {
+		stream policy.Stream
+		want   string // "" for that of all routes
+	}{
+		{policy.Stream{Watch: true, Idle: 20 * time.Second}, ""},
+		{policy.Stream{Watch: true, Idle: 4 * time.Minute}, ""},
+		{policy.Stream{Watch: true, Idle: 10 * time.Minute}, "11m0s"},
+		{policy.Stream{Watch: true}, "0s"},
+		{policy.Stream{}, ""},
+	} {
+		got := ""
+		if d := idleTimeout(s, &policy.Route{Stream: c.stream}); d != nil {
+			got = d.AsDuration().String()
+		}
+		if got != c.want {
+			t.Errorf("idle %s, watched %t: idle timeout %q, want %q", c.stream.Idle, c.stream.Watch, got, c.want)
 		}
 	}
 }

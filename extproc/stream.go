@@ -321,11 +321,12 @@ func (st *stream) verdictLetter(v engine.Verdict) letter {
 			Rewritten: v.Rewrite.Named, Path: v.Rewrite.Path, Headers: v.Rewrite.Headers, Body: v.Rewrite.Body, Retry: v.Retry,
 			Fallback: v.Fallback, ReplaceEmpty: v.ReplaceEmpty, Keep: v.Keep}, v.Ticket}
 	case engine.NeedBody:
-		return letter{ev: session.NeedBody{Route: v.Route, Deadline: v.Deadline, ExpiredStatus: v.ShedStatus}}
+		return letter{ev: session.NeedBody{Route: v.Route, Deadline: v.Deadline, ExpiredStatus: v.ShedStatus, Pinned: v.Pinned}}
 	case engine.Answered:
 		return letter{ev: *answered(v)}
 	case engine.Shed:
-		return letter{ev: session.Refused{Route: v.Route, Reason: v.Shed, Tier: v.ShedTier, Status: v.ShedStatus, RetryAfter: v.RetryAfter}}
+		return letter{ev: session.Refused{Route: v.Route, Reason: v.Shed, Tier: v.ShedTier, Status: v.ShedStatus, RetryAfter: v.RetryAfter,
+			Pinned: v.Pinned}}
 	}
 	return letter{ev: session.Unmatched{}}
 }

@@ -73,7 +73,7 @@ func (a *Admission) template(now time.Time, rung int, why outcome.Degraded) Verd
 	if why == outcome.DegradedNone {
 		why = outcome.DegradedQueuePressure
 	}
-	t := dialect.Template{ID: a.req.Dialect, Stream: a.facts.Stream, IncludeUsage: a.facts.IncludeUsage, Model: a.facts.Model,
+	t := dialect.Template{ID: a.req.Dialect, Path: a.req.Path, Stream: a.facts.Stream, IncludeUsage: a.facts.IncludeUsage, Model: a.facts.Model,
 		Text: a.c.policy.Tiers[a.route.Ladder[rung].Tier].Template.Text, Created: now, Label: *a.label(a.tier(rung), why)}
 	body, contentType := t.Append(nil)
 	r := outcome.TemplateReply(a.tier(rung), why, contentType)

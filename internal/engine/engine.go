@@ -127,8 +127,11 @@ func (e *Engine) Offer(now time.Time, r Request, deliver func(Verdict)) (Verdict
 	rt := c.routes[matched]
 	w := readWishes(&r, matched, c.policy)
 	d := w.bounds.Resolve(now, limits(rt.Budget))
+	if rt.pinned != nil {
+		r.Dialect = *rt.pinned
+	}
 	a := &Admission{e: e, c: c, route: rt, req: r, wishes: w, last: lastRung(rt, c.policy, w.degrade), deliver: deliver,
-		base: Verdict{Route: rt.Name, Class: w.class, Deadline: d, Ignored: w.ignored}}
+		base: Verdict{Route: rt.Name, Class: w.class, Deadline: d, Ignored: w.ignored, Pinned: rt.pinned}}
 	a.plan(d, r.MaxWait)
 	a.unknown = unknownRungs(rt, c.policy, a.last, r.Routes)
 	switch closed := e.closing(); {

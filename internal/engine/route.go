@@ -18,6 +18,7 @@ type route struct {
 	template           bool
 	keepFor            time.Duration // how long answers are kept: fresh, and then stale as long as any rung takes them
 	dwells             []*dwell      // by rung
+	pinned             *dialect.ID   // the dialect the policy says
 }
 
 // dwell is the state of a rung, shared by all requests of a route and kept over reloads.
@@ -44,6 +45,9 @@ type dwellKey struct{ route, tier string }
 // compileRouteLocked works out what follows from a ladder.
 func (e *Engine) compileRouteLocked(s *policy.Snapshot, rt *policy.Route) *route {
 	r := &route{Route: rt, top: -1, lastWithoutCompute: -1}
+	if id, ok := dialect.ByName(rt.Stream.Dialect); ok && rt.Stream.Watch {
+		r.pinned = &id
+	}
 	var stale time.Duration
 	for i, rung := range rt.Ladder {
 		t := s.Tiers[rung.Tier]

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/limit"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 	"github.com/envoy-brownout/brownout/policy"
@@ -60,6 +61,7 @@ type Verdict struct {
 	ShedStatus int
 	RetryAfter time.Duration // of a Shed: when a repeat makes sense
 
+	Pinned *dialect.ID // the dialect the policy says, nil: the path tells it
 	// Waits are the times spent in queues, in order; one entry per tier that admitted or gave up.
 	Waits []Wait
 	// Ignored names request headers whose value was of no use.

@@ -32,8 +32,7 @@ func (k Key) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // Tier is the key of the entry of one tier, derived from the key that Keys.Cache gave.
 func (k Key) Tier(name string) Key {
-	m := mac{h: hmac.New(sha256.New, k[:])}
-	m.text(domainTier)
+	m := newMAC(k[:], domainTier)
 	m.text(name)
 	return m.sum()
 }
@@ -181,46 +180,57 @@ func (k *Keys) Fingerprint(canonical []byte) Key {
 	return m.sum()
 }
 
-// mac is an HMAC over parts that each carry their length.
-type mac struct{ h hash.Hash }
+// mac is an HMAC over parts that each carry their length. Small parts are gathered, so that the hash is called seldom.
+type mac struct {
+	h   hash.Hash
+	buf []byte
+}
 
-func (k *Keys) mac(domain string) mac {
-	m := mac{h: hmac.New(sha256.New, k.secret)}
+const macBuffer = 512
+
+func newMAC(secret []byte, domain string) *mac {
+	m := &mac{h: hmac.New(sha256.New, secret), buf: make([]byte, 0, macBuffer)}
 	m.text(domain)
 	return m
 }
 
-// The methods below ignore Write's results: a hash returns no error.
+func (k *Keys) mac(domain string) *mac { return newMAC(k.secret, domain) }
 
-func (m mac) number(n int) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(n))
-	_, _ = m.h.Write(b[:])
+func (m *mac) number(n int) { m.buf = binary.BigEndian.AppendUint64(m.buf, uint64(n)) }
+
+func (m *mac) text(s string) {
+	m.number(len(s))
+	m.buf = append(m.buf, s...)
 }
 
-func (m mac) bytes(b []byte) {
+func (m *mac) bytes(b []byte) {
 	m.number(len(b))
-	_, _ = m.h.Write(b)
+	m.flush()
+	_, _ = m.h.Write(b) // a hash returns no error
 }
 
-func (m mac) text(s string) { m.bytes([]byte(s)) }
-
-func (m mac) list(vs []string) {
+func (m *mac) list(vs []string) {
 	m.number(len(vs))
 	for _, v := range vs {
 		m.text(v)
 	}
 }
 
+func (m *mac) flush() {
+	_, _ = m.h.Write(m.buf) // a hash returns no error
+	m.buf = m.buf[:0]
+}
+
 // request adds what is asked of whom: route, method, and the path without its credentials, which are the tenant's.
-func (m mac) request(s Subject) {
+func (m *mac) request(s Subject) {
 	path, _ := splitCredentials(s.Path)
 	m.text(s.Route)
 	m.text(s.Method)
 	m.text(path)
 }
 
-func (m mac) sum() (k Key) {
+func (m *mac) sum() (k Key) {
+	m.flush()
 	m.h.Sum(k[:0])
 	return k
 }

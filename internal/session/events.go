@@ -45,6 +45,7 @@ type NeedBody struct {
 	Deadline deadline.Deadline
 	// ExpiredStatus is the HTTP status of a shed for deadline_expired, should the body not be there in time.
 	ExpiredStatus int
+	Pinned        *dialect.ID // as in Refused
 }
 
 // Answered: there is an answer without the upstream: a replay, a template, or an error of the caller's.
@@ -87,6 +88,7 @@ type Refused struct {
 	Tier       string // of the first refusal
 	Status     int
 	RetryAfter time.Duration
+	Pinned     *dialect.ID // the dialect the policy says, whatever the path tells; nil: it says none
 }
 
 // ResponseHeaders: the answer's headers arrived.

@@ -11,7 +11,7 @@ import (
 )
 
 // plantedInAnswers are names of ours that mean something between brownout and Envoy; an upstream has no use for them.
-var plantedInAnswers = []string{"x-brownout-seal", "x-brownout-inner"}
+var plantedInAnswers = []string{"x-brownout-seal", "x-brownout-inner", "x-brownout-id", "x-brownout-cut"}
 
 // bodyDigests are headers that speak of exact bytes; an ending of ours would make them false.
 var bodyDigests = []string{"content-length", "content-md5", "digest", "content-digest", "etag"}

@@ -119,7 +119,11 @@ func (s *Session) onVerdict(dst []Effect, now time.Time, ev Event) []Effect {
 	if _, late := ev.(Parked); late && s.state == admitted {
 		return dst // the grant overtook the news that it would be waited for
 	}
-	if s.state != asking && s.state != parked {
+	if _, again := ev.(NeedBody); (s.state != asking && s.state != parked) || (again && s.buffered) {
+		if _, grant := ev.(Admitted); grant && !s.held {
+			s.held = true
+			dst = append(dst, ReleaseSlot{})
+		}
 		return s.impossible(dst, "verdict")
 	}
 	switch ev := ev.(type) {
@@ -127,6 +131,7 @@ func (s *Session) onVerdict(dst []Effect, now time.Time, ev Event) []Effect {
 		s.passing = true
 		return s.finish(append(dst, PassThrough{}), outcome.Unmatched)
 	case NeedBody:
+		s.pin(ev.Pinned)
 		s.state, s.buffered, s.fin.Route, s.expired = uploading, true, ev.Route, ev.ExpiredStatus
 		s.timers.first = ev.Deadline.KillAt()
 		return append(dst, AskBody{})
@@ -163,6 +168,9 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 		s.watch = &Watch{Pass: true}
 	}
 	s.fin.Route, s.fin.Tier, s.reason, s.fin.Ran, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, ev.Reason, now
+	if ev.Watch != nil && ev.Watch.Pinned {
+		s.pin(&ev.Watch.Dialect)
+	}
 	s.timers.admit(now, ev.Deadline, ev.Watch)
 	return append(dst, Continue{
 		Tier:            ev.Tier,
@@ -179,7 +187,15 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 	})
 }
 
+// pin replaces the dialect the path tells by the one the policy says.
+func (s *Session) pin(id *dialect.ID) {
+	if id != nil {
+		s.request.Dialect, s.request.Known, s.fin.Dialect = *id, true, *id
+	}
+}
+
 func (s *Session) onRefused(dst []Effect, ev Refused) []Effect {
+	s.pin(ev.Pinned)
 	r := outcome.ShedReply(ev.Reason, ev.Status, ev.RetryAfter)
 	r.Body = dialect.ErrorBody(s.request.Dialect, dialect.Capacity, ev.Reason.String())
 	s.fin.Route, s.fin.Shed, s.fin.ShedTier = ev.Route, ev.Reason, ev.Tier
@@ -208,10 +224,19 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 		s.verdict = ev.Dropped
 	}
 	s.header = ev
-	if why := degradedBy(s.verdict); why != outcome.DegradedNone && s.admission.Fallback {
+	if why := degradedBy(s.verdict); why != outcome.DegradedNone && s.admission.Fallback && !s.bodyTells() {
 		return s.fall(dst, now, failure{why: why, outcome: s.verdict})
 	}
 	return s.begin(dst, now)
+}
+
+// bodyTells says whether an error's body is collected first: it may know better than the status what went wrong.
+func (s *Session) bodyTells() bool {
+	if s.watch == nil || s.header.EndOfBody {
+		return false
+	}
+	kind, _ := s.kind()
+	return kind == answer.JSON
 }
 
 // begin takes the answer whose headers are there.

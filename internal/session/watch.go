@@ -108,7 +108,7 @@ func (s *Session) note(now time.Time, m dialect.Mark) {
 	switch over := s.body.Over(); {
 	case !over:
 		s.timers.more()
-	case m&(dialect.Last|dialect.Failed) != 0:
+	case m&(dialect.Sentinel|dialect.Failed) != 0, m&dialect.Last != 0 && s.body.Dialect() != dialect.Chat && s.body.Dialect() != dialect.Completions:
 		s.timers.last(now)
 	}
 }
@@ -130,8 +130,9 @@ func (s *Session) endOfBody(dst []Effect, now time.Time, pending []byte, end bod
 		return s.incomplete(dst, now, pending, end)
 	}
 	s.conclude()
-	if s.state == holding && s.admission.ReplaceEmpty && s.verdict == outcome.Empty && s.body.Kind() == answer.JSON {
-		return s.fall(dst, now, failure{why: outcome.DegradedEmpty, outcome: outcome.Empty, pending: pending, last: end.last})
+	if why := degradedBy(s.verdict); s.state == holding && s.body.Kind() == answer.JSON && why != outcome.DegradedNone &&
+		(why != outcome.DegradedEmpty || s.admission.ReplaceEmpty) {
+		return s.fall(dst, now, failure{why: why, outcome: s.verdict, pending: pending, last: end.last})
 	}
 	return s.endComplete(dst, now, pending, end.last)
 }
