@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -48,11 +49,12 @@ type scripted struct {
 	calls     map[string]int
 	cancelled map[string]int // calls whose client left before their end
 	seen      map[string]http.Header
+	got       map[string]string // the last request's body
 }
 
 func startScripted(t *testing.T) *scripted {
 	t.Helper()
-	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, seen: map[string]http.Header{}}
+	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, seen: map[string]http.Header{}, got: map[string]string{}}
 	u.Server = httptest.NewUnstartedServer(u)
 	u.Config.Protocols = new(http.Protocols)
 	u.Config.Protocols.SetHTTP1(true)
@@ -76,9 +78,25 @@ func (u *scripted) count(m map[string]int, name string) int {
 	return m[name]
 }
 
+// lastBody is the body of the last request for a script.
+func (u *scripted) lastBody(name string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.got[name]
+}
+
+// seenHeader is a header of the last request for a script.
+func (u *scripted) seenHeader(name, header string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.seen[name].Get(header)
+}
+
 func (u *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.Header.Get("x-script")
+	body, _ := io.ReadAll(r.Body) // a caller that leaves in the middle shows soon enough
 	u.mu.Lock()
+	u.got[name] = string(body)
 	s, ok := u.scripts[name]
 	u.calls[name]++
 	u.seen[name] = r.Header.Clone()

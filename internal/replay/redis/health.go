@@ -115,11 +115,12 @@ func (s *Store) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
 	// The first answer may have taken a connection, or the end of a pause.
-	if err := client.Do(ctx, client.B().Ping().Build()).Error(); err != nil {
+	ping := func() error { return client.Do(ctx, client.B().Ping().Build()).Error() }
+	if err := again(ping); err != nil {
 		return fmt.Errorf("pinging %s: %w", s.opts.Address, err)
 	}
 	begun := time.Now()
-	if err := client.Do(ctx, client.B().Ping().Build()).Error(); err != nil {
+	if err := ping(); err != nil {
 		return fmt.Errorf("pinging %s: %w", s.opts.Address, err)
 	}
 	if took := time.Since(begun); took > s.opts.Timeout {

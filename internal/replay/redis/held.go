@@ -190,7 +190,7 @@ func (s *Store) sendHeld(ctx context.Context) (left int) {
 	return len(s.held.all())
 }
 
-// sendBatch returns an error if the server could not be asked; one that the server answered for one claim is counted.
+// sendBatch returns an error if the server could not be asked; one that it answered for one claim is counted.
 func (s *Store) sendBatch(ctx context.Context, batch []*holding, now time.Time) error {
 	client, err := s.link.get()
 	if err != nil {
@@ -198,6 +198,16 @@ func (s *Store) sendBatch(ctx context.Context, batch []*holding, now time.Time) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
+	err = again(func() error { return s.tryBatch(ctx, client, batch, now) })
+	if err != nil {
+		s.health.failedInARow(batch[0].op(), err)
+		return err
+	}
+	s.health.worked()
+	return nil
+}
+
+func (s *Store) tryBatch(ctx context.Context, client rueidis.Client, batch []*holding, now time.Time) error {
 	commands := make([]rueidis.Completed, 0, len(batch))
 	for _, g := range batch {
 		commands = append(commands, s.command(client, g, now))
@@ -208,12 +218,10 @@ func (s *Store) sendBatch(ctx context.Context, batch []*holding, now time.Time) 
 		case err == nil && g.ended:
 			s.held.over(g)
 		case err != nil && r.NonRedisError() != nil:
-			s.health.failedInARow(g.op(), err)
 			return err
 		case err != nil:
 			s.health.failed(g.op(), err)
 		}
 	}
-	s.health.worked()
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/envoy-brownout/brownout/internal/replay"
 )
 
@@ -136,7 +138,7 @@ func (s *Store) run(ctx context.Context, j *job) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
-	err := j.do(ctx)
+	err := again(func() error { return j.do(ctx) })
 	if !s.answer(j) {
 		if j.late != nil {
 			j.late(err)
@@ -152,6 +154,27 @@ func (s *Store) run(ctx context.Context, j *job) {
 	if j.done != nil {
 		j.done(err)
 	}
+}
+
+// attempts is how often an operation is sent when its connection turns out to be broken: a server that was restarted has
+// broken them all, and that shows only when they are used.
+const attempts = connections + 1
+
+// again repeats what failed for its connection. Every operation may be sent twice.
+func again(do func() error) error {
+	var err error
+	for range attempts {
+		if err = do(); err == nil || !brokenConnection(err) {
+			break
+		}
+	}
+	return err
+}
+
+func brokenConnection(err error) bool {
+	_, fromServer := rueidis.IsRedisErr(err)
+	return !fromServer && !errors.Is(err, errNoClient) && !errors.Is(err, errUnreadable) &&
+		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
 // errUncertain marks the errors of operations that were begun: the server may have done what was asked.

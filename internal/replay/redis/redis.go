@@ -32,6 +32,9 @@ const (
 	// stuckTimeout is after how long without any answer a connection is given up.
 	stuckTimeout = 2 * time.Second
 	bufferSize   = 64 << 10
+	// multiplex is the logarithm of connections: operations share them, each with many on the way.
+	multiplex   = 1
+	connections = 1 << multiplex
 )
 
 // Observer counts what goes wrong. It is called on any goroutine and must not block.
@@ -134,7 +137,7 @@ func clientOption(o Options) (rueidis.ClientOption, error) {
 		ConnWriteTimeout:   stuckTimeout,
 		ForceSingleClient:  true,
 		DisableCache:       true, // entries change on the server alone
-		DisableRetry:       true, // an error is counted at once, and the next operation opens a new connection
+		DisableRetry:       true, // what may be sent again is decided here, in again
 		AlwaysPipelining:   true, // a late answer is dropped without dropping its connection
 		ReadBufferEachConn: bufferSize, WriteBufferEachConn: bufferSize,
 	}

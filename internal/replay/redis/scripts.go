@@ -8,19 +8,19 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// The scripts run whole in the server. pcall and the tests of type take a value of another type, which is none of ours, for
+// The scripts run whole in the server, and may be sent again when it is not known whether they ran. pcall and the tests of type take a value of another type, which is none of ours, for
 // no value.
 
-// claimScript takes a key unless it is claimed or answered. ARGV: our claim, its lease in milliseconds, the magic of a record.
+// claimScript takes a key unless it is claimed or answered. Asked again by the same owner, it says the same again. A record
+// is returned whole, so that the caller can tell whether it is one. ARGV: our claim, its lease in milliseconds, the magic
+// of a record.
 const claimScript = `
 local v = redis.pcall('GET', KEYS[1])
-if type(v) == 'string' and #v >= 36 then
-  local kind = string.sub(v, 1, 4)
-  if kind == ARGV[3] or kind == string.sub(ARGV[1], 1, 4) then
-    if string.sub(v, 5, 36) ~= string.sub(ARGV[1], 5, 36) then return {'mismatch'} end
-    if kind == ARGV[3] then return {'done', v} end
-    return {'busy'}
-  end
+if v == ARGV[1] then return {'taken'} end
+if type(v) == 'string' then
+  local kind, same = string.sub(v, 1, 4), string.sub(v, 5, 36) == string.sub(ARGV[1], 5, 36)
+  if kind == ARGV[3] then return {same and 'done' or 'mismatch', v} end
+  if kind == string.sub(ARGV[1], 1, 4) and #v == #ARGV[1] then return {same and 'busy' or 'mismatch'} end
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {'taken'}`

@@ -130,35 +130,40 @@ func (s *Store) claim(ctx context.Context, mine replay.Claim) (replay.Claim, err
 		if err != nil {
 			return replay.Claim{}, err
 		}
-		got, record := claimReply(reply, mine)
-		if got.State != replay.Done || got.Entry != nil {
+		if got, ok := claimReply(reply, mine); ok {
 			return got, nil
 		}
-		if _, err := s.eval(ctx, dropScript, name, record); err != nil {
+		if len(reply) < 2 {
+			break
+		}
+		if _, err := s.eval(ctx, dropScript, name, reply[1]); err != nil {
 			return replay.Claim{}, err
 		}
 	}
 	return replay.Claim{}, errUnreadable
 }
 
-// claimReply reads what claimScript answered. A Done without an entry is a record that is not ours to read.
-func claimReply(reply []string, mine replay.Claim) (got replay.Claim, record string) {
+// claimReply reads what claimScript answered. False: it is a record that cannot be read.
+func claimReply(reply []string, mine replay.Claim) (replay.Claim, bool) {
 	if len(reply) == 0 {
-		return replay.Claim{}, ""
+		return replay.Claim{}, false
+	}
+	var e *replay.Entry
+	if len(reply) > 1 {
+		var ok bool
+		if e, ok = decodeRecord([]byte(reply[1])); !ok {
+			return replay.Claim{}, false
+		}
 	}
 	switch reply[0] {
 	case "taken":
-		return mine, ""
+		return mine, true
 	case "busy":
-		return replay.Claim{State: replay.Busy}, ""
+		return replay.Claim{State: replay.Busy}, true
 	case "mismatch":
-		return replay.Claim{State: replay.Mismatch}, ""
+		return replay.Claim{State: replay.Mismatch}, true
 	}
-	if len(reply) < 2 {
-		return replay.Claim{}, ""
-	}
-	e, _ := decodeRecord([]byte(reply[1]))
-	return replay.Claim{State: replay.Done, Entry: e}, reply[1]
+	return replay.Claim{State: replay.Done, Entry: e}, e != nil
 }
 
 // Settle is replay.Store's. An answer that does not reach the server now is tried again, while there is room to hold it.
