@@ -70,8 +70,8 @@ func clusters(pack *packer, s *policy.Snapshot, p *parsed) []*clusterv3.Cluster 
 			continue
 		}
 		c := upstreamCluster(pack, p, tierCluster(t.Name), t.Name, tierBreakers(t.Model))
-		if retried[t.Name] {
-			setRetryBudget(c)
+		if percent, any := retried[t.Name]; any {
+			setRetryBudget(c, percent)
 		}
 		list = append(list, c)
 	}
@@ -80,8 +80,8 @@ func clusters(pack *packer, s *policy.Snapshot, p *parsed) []*clusterv3.Cluster 
 		processorCluster(pack, p))
 	if len(sealedTiers(s, p)) > 0 {
 		hop := sealHop(pack, p)
-		if retriesSealed(s) {
-			setRetryBudget(hop)
+		if percent, any := sealedRetries(s); any {
+			setRetryBudget(hop, percent)
 		}
 		list = append(list, hop)
 	}

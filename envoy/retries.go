@@ -17,9 +17,8 @@ const (
 	retryPause    = 25 * time.Millisecond
 	retryPauseMax = 250 * time.Millisecond
 
-	// The budget of a cluster: as many retries at once as this part of its requests, in percent, and some in any case.
-	retryPercent = 20
-	retryAlways  = 3
+	// retryAlways is how many retries at once a cluster may make in any case.
+	retryAlways = 3
 )
 
 // retryPolicy is how the router repeats a request that the plugin lets it repeat (RetryOnHeader). By itself it repeats
@@ -44,32 +43,32 @@ func retryPolicy(r *policy.Route, behindSeal bool) *routev3.RetryPolicy {
 
 // setRetryBudget bounds the retries of a cluster by what it has in flight: while everything breaks they must not be a
 // second load.
-func setRetryBudget(c *clusterv3.Cluster) {
+func setRetryBudget(c *clusterv3.Cluster, percent int) {
 	c.CircuitBreakers.Thresholds[0].RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
-		BudgetPercent:       &typev3.Percent{Value: retryPercent},
+		BudgetPercent:       &typev3.Percent{Value: float64(percent)},
 		MinRetryConcurrency: wrapperspb.UInt32(retryAlways),
 	}
 }
 
-// retriedTiers are the tiers that some route with retries can send a request to.
-func retriedTiers(s *policy.Snapshot) map[string]bool {
-	used := make(map[string]bool)
+// retriedTiers are the tiers that some route with retries can send a request to, with the largest budget of those routes.
+func retriedTiers(s *policy.Snapshot) map[string]int {
+	used := make(map[string]int)
 	for i := range s.Routes {
 		if r := &s.Routes[i]; r.Retries > 0 {
 			for _, tier := range modelTiers(s, r) {
-				used[tier] = true
+				used[tier] = max(used[tier], r.RetryBudget)
 			}
 		}
 	}
 	return used
 }
 
-// retriesSealed reports whether some sealed route has retries.
-func retriesSealed(s *policy.Snapshot) bool {
+// sealedRetries is the largest retry budget of a sealed route that has retries; false where none has.
+func sealedRetries(s *policy.Snapshot) (percent int, any bool) {
 	for i := range s.Routes {
 		if r := &s.Routes[i]; r.Retries > 0 && sealed(r) {
-			return true
+			percent, any = max(percent, r.RetryBudget), true
 		}
 	}
-	return false
+	return percent, any
 }

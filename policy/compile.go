@@ -132,15 +132,16 @@ func (c *compiler) route(r rawRoute, s *Snapshot) Route {
 	budget := c.budget(r.budget, s.Budget, "the file's")
 	ladder := c.ladder(r, budget)
 	out := Route{
-		Name:       r.name.v,
-		Match:      Match{Methods: slices.Clone(r.match.methods), Path: PathMatch{Prefix: r.match.path.prefix.or(""), Exact: r.match.path.exact.or("")}},
-		Budget:     budget,
-		Ladder:     ladder,
-		Failure:    r.failure.or(FailOpen),
-		ShedStatus: maps.Clone(r.shed.status),
-		Stream:     c.stream(r.stream, budget),
-		Dwell:      r.dwell.or(c.file.dwell.or(defaultDwell)),
-		Retries:    r.retry.retries.or(0),
+		Name:        r.name.v,
+		Match:       Match{Methods: slices.Clone(r.match.methods), Path: PathMatch{Prefix: r.match.path.prefix.or(""), Exact: r.match.path.exact.or("")}},
+		Budget:      budget,
+		Ladder:      ladder,
+		Failure:     r.failure.or(FailOpen),
+		ShedStatus:  maps.Clone(r.shed.status),
+		Stream:      c.stream(r.stream, budget),
+		Dwell:       r.dwell.or(c.file.dwell.or(defaultDwell)),
+		Retries:     r.retry.retries.or(0),
+		RetryBudget: r.retry.budget.or(DefaultRetryBudget),
 	}
 	out.ReplaceEmpty = c.replacesEmpty(r, ladder)
 	c.replay(r, &out, s)

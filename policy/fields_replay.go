@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,6 +113,9 @@ func retryFields() object[rawRetry] {
 			value(numberLeaf(0, 1), func(r *rawRetry) *optional[int] { return &r.retries }, doc{
 				key: "retries", def: "0",
 				meaning: "How often Envoy repeats a request whose upstream could not be reached or broke before the answer's headers, after a random pause, where time and the retry budget allow. Never after a status."}),
+			value(numberLeaf(0, 100), func(r *rawRetry) *optional[int] { return &r.budget }, doc{
+				key: "budget", def: strconv.Itoa(DefaultRetryBudget),
+				meaning: "The most requests of those under way, and of those of the last ten seconds, that may be repeated, in percent. Three always may: `budget: 0` means just those, 100 is no bound."}),
 		},
 	}
 }

@@ -103,7 +103,7 @@ type rawIdempotency struct {
 }
 
 type rawRetry struct {
-	retries optional[int]
+	retries, budget optional[int]
 }
 
 type rawOn struct {

@@ -118,9 +118,13 @@ type Route struct {
 	ReplaceEmpty bool
 	// Retries is how often Envoy may repeat a request that broke before an answer's headers: 0, the default, or 1.
 	Retries     int
+	RetryBudget int          // the most requests that may be repeated, in percent; three always may
 	Cache       *Cache       // nil: answers are not kept
 	Idempotency *Idempotency // nil: idempotency keys are not read
 }
+
+// DefaultRetryBudget is the retry budget of a route that states none, in percent; it is Envoy's own default too.
+const DefaultRetryBudget = 20
 
 // Cache says which answers of a route are kept, and under which key.
 type Cache struct {

@@ -31,7 +31,7 @@ routes:
   ladder_dwell: 0s
   cache: {ttl: 30s, schema: v3, normalize: exact, ignore: [user, metadata], partition: [X-Team], anonymous: share, sampled: true}
   idempotency: {ttl: 1h, header: X-Key}
-  retry: {retries: 1}
+  retry: {retries: 1, budget: 30}
   on: {empty: next}
   failure: closed
   shed: {status: {queue_full: 429, memory: 503}}
@@ -67,12 +67,12 @@ routes:
 			Ladder: []Rung{{Tier: 1}, {Tier: 0, WaitOver: 250 * time.Millisecond, HasWaitOver: true}, {Tier: 2, HasWaitOver: true}, {Tier: 3}, {Tier: 4}},
 			Cache: &Cache{TTL: 30 * time.Second, Schema: "v3", Normalize: NormalizeExact, Ignore: []string{"user", "metadata"},
 				Partition: []string{"x-team"}, Anonymous: true, Sampled: true},
-			Idempotency: &Idempotency{Header: "x-key", TTL: time.Hour}, Retries: 1, ReplaceEmpty: true,
+			Idempotency: &Idempotency{Header: "x-key", TTL: time.Hour}, Retries: 1, RetryBudget: 30, ReplaceEmpty: true,
 			Failure: FailClosed, ShedStatus: map[string]int{"queue_full": 429, "memory": 503},
 			Stream: Stream{Watch: true, Idle: 30 * time.Second, Linger: 500 * time.Millisecond, FirstToken: 8 * time.Second, Max: 10 * time.Minute,
 				Dialect: "openai_chat", EvidenceEOF: true, Terminal: TerminalError},
 		}, {
-			Name: "rest", Match: Match{Methods: []string{"GET"}}, Budget: budget, Ladder: []Rung{{Tier: 0}}, Failure: FailOpen, Dwell: 3 * time.Second,
+			Name: "rest", Match: Match{Methods: []string{"GET"}}, Budget: budget, Ladder: []Rung{{Tier: 0}}, Failure: FailOpen, Dwell: 3 * time.Second, RetryBudget: 20,
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -84,7 +84,7 @@ func TestAnEmptyMappingSwitchesOnWithTheDefaults(t *testing.T) {
 	s := mustParse(t, "version: 1\ntiers: {full: {model: {concurrency: 1, queue: 0}}}\nstore: {redis: {address: \"localhost:6379\"}, secret_file: /s}\n"+
 		"routes: [{name: a, ladder: [full], cache: {}, idempotency: {}, retry: {}, on: {}}]\n")
 	r := s.Routes[0]
-	want := Route{Name: "a", Budget: Defaults().Budget, Ladder: []Rung{{}}, Stream: DefaultStream(), Dwell: 2 * time.Second,
+	want := Route{Name: "a", Budget: Defaults().Budget, Ladder: []Rung{{}}, Stream: DefaultStream(), Dwell: 2 * time.Second, RetryBudget: 20,
 		Cache: &Cache{TTL: time.Minute}, Idempotency: &Idempotency{Header: "idempotency-key", TTL: 24 * time.Hour}}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("route (-want +got):\n%s", diff)

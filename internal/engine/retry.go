@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// The retry budget: of the requests that ended in the window, at most one in retryShare may have been repeated by Envoy,
+// The retry budget: of the requests that ended in the window, at most the route's share may have been repeated by Envoy,
 // and a few always may (after Envoy's circuit breaker retry_budget: budget_percent, min_retry_concurrency).
 const (
 	retryWindow = 10 * time.Second
-	retryShare  = 5
 	retryFloor  = 3
 )
 
@@ -39,12 +38,12 @@ func (b *retryBudget) ended(now time.Time, attempts int) {
 	b.tried[0] += max(0, attempts-1)
 }
 
-// allows says whether one more may be repeated.
-func (b *retryBudget) allows(now time.Time) bool {
+// allows says whether one more may be repeated, where percent of the requests may.
+func (b *retryBudget) allows(now time.Time, percent int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rollLocked(now)
-	return b.tried[0]+b.tried[1] < (b.done[0]+b.done[1])/retryShare+retryFloor
+	return b.tried[0]+b.tried[1] < (b.done[0]+b.done[1])*percent/100+retryFloor
 }
 
 // mayRetry says whether Envoy may repeat the request should it break before an answer's headers: the policy wants it, the
@@ -59,5 +58,5 @@ func (a *Admission) mayRetry(now time.Time, rung int) bool {
 	if a.facts.Stream && s.FirstCount > 0 {
 		need = s.First
 	}
-	return a.due.KillAt().Sub(now) >= need && a.e.retries.allows(now)
+	return a.due.KillAt().Sub(now) >= need && (a.route.RetryBudget == 100 || a.e.retries.allows(now, a.route.RetryBudget))
 }

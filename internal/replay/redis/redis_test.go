@@ -54,6 +54,7 @@ func TestWhatWasConfirmedOutlivesKillNine(t *testing.T) {
 	}
 	becomes(t, s, "k", "q", replay.Mismatch)
 	becomes(t, s, "running", "p", replay.Busy)
+	shut(t, s) // before the server that was started last is ended with the test
 }
 
 // TestAnAnswerIsSettledWhenTheServerIsBack: nothing that was paid for is lost while the server restarts.
