@@ -94,6 +94,7 @@ func allHeaders(m *pb.HttpHeaders) []outcome.Header {
 // that tell its own answers from the upstream's: they then count as the upstream's.
 func decodeAnswer(m *pb.HttpHeaders, attrs map[string]*structpb.Struct, sealed bool) (ev session.ResponseHeaders, told bool) {
 	ev.EndOfBody = m.GetEndOfStream()
+	ev.Attempts = int(attrs[attributesKey].GetFields()["upstream.request_attempt_count"].GetNumberValue())
 	inner, unreachable := "", false
 	for _, h := range m.GetHeaders().GetHeaders() {
 		switch h.GetKey() {
@@ -124,7 +125,6 @@ func decodeAnswer(m *pb.HttpHeaders, attrs map[string]*structpb.Struct, sealed b
 		ev.FromEnvoy, ev.Details = true, inner
 		return ev, true
 	}
-	ev.Attempts = int(attrs[attributesKey].GetFields()["upstream.request_attempt_count"].GetNumberValue())
 	details, told := attrs[attributesKey].GetFields()["response.code_details"]
 	if told {
 		ev.Details = details.GetStringValue()

@@ -29,21 +29,20 @@ func (a *anthropic) Observe(f frame.Fields, _ []byte) Mark {
 	doc, m, more := a.open(f)
 	switch {
 	case !more:
-		a.data = a.data || m&(Data|Foreign) == Data
-		return m
 	case m&Sentinel != 0: // not of this protocol, but some servers end everything with it
-		switch a.data = true; {
+		switch {
 		case a.done || a.failed:
-		case a.opts.EvidenceEOF:
-			m |= a.closing()
+			m |= Final
+		case a.opts.EvidenceEOF, a.blind && !a.abandoned:
+			a.done = true
+			m |= Finished | Final | a.closing()
 		default:
 			m |= Withhold
 		}
-		return m
+	default:
+		m |= a.event(doc, f.Name)
 	}
-	m |= a.event(doc, f.Name)
-	a.data = a.data || m&Foreign == 0
-	return m
+	return a.noted(m)
 }
 
 func (a *anthropic) event(doc text, name []byte) Mark {
@@ -72,7 +71,10 @@ func (a *anthropic) event(doc text, name []byte) Mark {
 			a.hidden = string(name) != "error"
 		}
 		return a.fail(readFault(doc))
-	case "ping":
+	case "ping", "keepalive", "keep-alive", "heartbeat":
+		if beats(doc) {
+			return beat
+		}
 		a.inner(doc)
 	default:
 		if doc.get("error").set() {
@@ -156,11 +158,11 @@ func (a *anthropic) stop() Mark {
 	if a.done || a.failed {
 		return 0
 	}
-	if a.abandoned || !a.reason && !a.opts.EvidenceEOF {
+	if a.abandoned || !a.reason && !a.opts.EvidenceEOF && !a.blind {
 		return Withhold
 	}
 	a.done = true
-	return Finished | a.closing()
+	return Finished | Final | a.closing()
 }
 
 func (a *anthropic) State() State {
@@ -187,7 +189,7 @@ func (a *anthropic) AppendEnding(dst []byte, e Ending) []byte {
 		return dst
 	case a.opts.Terminal == Bare && !a.hidden:
 		return appendBare(dst, e)
-	case a.opts.Terminal == Error, s.OpenTool, !a.begun, a.hidden:
+	case a.opts.Terminal == Error, s.OpenTool, !a.begun, a.blocks.beyond, a.hidden:
 		dst = append(dst, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\""...)
 		return append(append(dst, e.message()...), "\"}}\n\n"...)
 	}

@@ -17,6 +17,7 @@ type candidate struct {
 type gemini struct {
 	tally
 	blocked    bool // the prompt was refused: no candidates
+	closed     bool // a [DONE], which is not of this protocol, came behind a finish
 	lastIndex  int  // of the candidate that finished last
 	candidates slots[candidate]
 }
@@ -26,17 +27,19 @@ func (*gemini) ID() ID { return Gemini }
 // Observe takes a frame: a GenerateContentResponse or an error.
 func (g *gemini) Observe(f frame.Fields, _ []byte) Mark {
 	doc, m, more := g.open(f)
-	if !more || m&Sentinel != 0 {
-		g.data = g.data || m&(Data|Foreign) == Data
-		return m
-	}
 	was := g.firm()
-	m |= g.response(doc)
-	g.data = g.data || m&Foreign == 0
+	switch {
+	case !more:
+	case m&Sentinel == 0:
+		m |= g.response(doc)
+	case g.failed, g.complete(), g.opts.EvidenceEOF, g.blind: // a translator's
+		g.closed = true
+		m |= Final
+	}
 	if !was && g.firm() && !g.failed {
 		m |= Finished
 	}
-	return m
+	return g.noted(m)
 }
 
 // response reads one frame, or a whole answer.
@@ -71,7 +74,11 @@ func (g *gemini) response(doc text) Mark {
 			}
 		}
 	}
-	if !fits && !g.data {
+	switch {
+	case fits:
+	case beats(doc):
+		return m | beat
+	case !g.data:
 		return m | Foreign
 	}
 	return m
@@ -143,6 +150,9 @@ func (g *gemini) count(usage text) {
 }
 
 func (g *gemini) complete() bool {
+	if g.closed {
+		return true
+	}
 	for i := range g.candidates.part {
 		if !g.candidates.part[i].finished {
 			return false
@@ -153,6 +163,12 @@ func (g *gemini) complete() bool {
 
 // firm says whether the answer is complete even if the upstream keeps the stream open.
 func (g *gemini) firm() bool {
+	if g.closed {
+		return true
+	}
+	if g.candidates.beyond {
+		return false
+	}
 	for i := range g.candidates.part {
 		if c := &g.candidates.part[i]; !c.plain || c.repeats {
 			return false

@@ -13,13 +13,13 @@ type generic struct {
 func (*generic) ID() ID { return Generic }
 
 // Observe takes any data for content. An error ends the stream only if nothing follows it: whether it is one, only the
-// service knows.
+// service knows, so it is not its last word either.
 func (g *generic) Observe(f frame.Fields, _ []byte) Mark {
 	was := g.done
 	doc, m, _ := g.open(f)
-	m &^= Foreign
-	if m&Data == 0 {
-		return m
+	m &^= Foreign | Final
+	if m&Data == 0 || beats(doc) {
+		return m &^ Data
 	}
 	g.data = true
 	g.failed, g.trouble = false, 0
@@ -29,10 +29,12 @@ func (g *generic) Observe(f frame.Fields, _ []byte) Mark {
 		if g.inner(doc); g.draft {
 			g.finished(nil, finishCapped)
 		}
-		m |= g.closing()
+		m |= Final | g.closing()
+	case len(f.Error) > 0:
+		doc, _ = parse(f.Error)
+		m |= g.fail(readFault(doc)) &^ Final
 	case string(f.Name) == "error" || doc.get("error").set() || doc.get("object").is("error"):
-		m |= g.fail(readFault(doc))
-	case string(f.Name) == "ping" || doc.get("type").is("ping"):
+		m |= g.fail(readFault(doc)) &^ Final
 	default:
 		m |= g.saw(true)
 	}

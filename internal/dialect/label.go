@@ -68,13 +68,7 @@ func LabelJSON(dst, doc []byte, l Label) []byte {
 // takes no keys, and nothing was appended. present: because it has one of them already.
 func labelEvent(dst, unit []byte, l Label) (out []byte, ok, present bool) {
 	f, _ := frame.Event{Block: unit}.Parse(true, nil)
-	data := bytes.Clone(f.Data)
-	for i, c := range data {
-		if c == '\n' || c == '\r' { // between lines of data, never inside a string
-			data[i] = ' '
-		}
-	}
-	data, err := jsonedit.InsertMembers(nil, data, l.members()...)
+	data, err := jsonedit.InsertMembers(nil, oneLine(f.Data), l.members()...)
 	if err != nil {
 		return dst, false, errors.Is(err, jsonedit.ErrPresent)
 	}

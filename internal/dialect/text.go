@@ -79,6 +79,12 @@ func (t text) number() (int, bool) {
 	return min(n, math.MaxInt32), true
 }
 
+// isNumber says whether the value is a whole number that is no less than zero, or one in quotes.
+func (t text) isNumber() bool {
+	_, ok := t.number()
+	return ok
+}
+
 // count is a number, or 0.
 func (t text) count() int {
 	n, _ := t.number()

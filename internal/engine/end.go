@@ -90,7 +90,7 @@ func (a *Admission) entry(now time.Time, end Ended) *replay.Entry {
 		Tier: end.Tier, Reason: end.Reason, Stored: now}
 	if c := a.route.Cache; c != nil {
 		e.TTL = c.TTL
-		if most, ok := replay.AnswerKept(end.Headers); ok && most > 0 {
+		if most, ok := replay.AnswerKept(end.Headers, c.Partition...); ok {
 			e.TTL = min(e.TTL, most)
 		}
 	}
@@ -99,7 +99,7 @@ func (a *Admission) entry(now time.Time, end Ended) *replay.Entry {
 
 // keep stores the answer where it may be stored, and frees the key of one that may not.
 func (a *Admission) keep(now time.Time, s seats, e *replay.Entry, end Ended) {
-	if a.keyed && e != nil && cacheable(end) {
+	if a.keyed && e != nil && a.cacheable(end) {
 		a.e.store.Save(now, a.cache.Tier(end.Tier), e, a.route.keepFor)
 		a.e.note("stored")
 	}
@@ -114,15 +114,18 @@ func (a *Admission) keep(now time.Time, s seats, e *replay.Entry, end Ended) {
 
 // cacheable says whether an answer that is whole may answer other requests: not one that ended at a length limit, was
 // refused, or is less than it could be, nor one whose sender forbids it.
-func cacheable(end Ended) bool {
-	_, allowed := replay.AnswerKept(end.Headers)
+func (a *Admission) cacheable(end Ended) bool {
+	if a.route.Cache == nil {
+		return false
+	}
+	_, allowed := replay.AnswerKept(end.Headers, a.route.Cache.Partition...)
 	return (end.Outcome == outcome.OK || end.Outcome == outcome.DegradedOK) && !end.Degraded && allowed
 }
 
 // resultOf is what followers get of an answer of the upstream; nil: the caller left.
 func resultOf(end Ended, e *replay.Entry) *result {
 	switch {
-	case e != nil && (cacheable(end) || !end.Degraded):
+	case e != nil:
 		return &result{entry: e}
 	case end.Outcome == outcome.ClientAborted:
 		return nil

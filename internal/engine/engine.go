@@ -119,10 +119,32 @@ func (e *Engine) Policy() *policy.Snapshot { return e.current.Load().policy }
 // verdict is NeedBody, the driver calls Admission.Body with it. For a Looking or Parked verdict deliver is called later:
 // perhaps with Parked, then once with the verdict that settles it, unless the request is abandoned first.
 func (e *Engine) Offer(now time.Time, r Request, deliver func(Verdict)) (Verdict, *Admission) {
+	a := e.admission(now, r, deliver)
+	if a == nil {
+		return Verdict{Kind: Unmatched}, nil
+	}
+	rt := a.route
+	switch closed := e.closing(); {
+	case a.due.Expired():
+		return a.call(func() { a.shed(now, outcome.ShedDeadlineExpired, "") }), a
+	case !r.More || !rt.needsBody(a.req.Dialect):
+		return a.call(func() { a.begin(now, nil) }), a
+	case closed != outcome.ShedNone:
+		return a.call(func() { a.shed(now, closed, a.tier(rt.top)) }), a
+	case e.bodies.Load()+r.Length > maxBodies:
+		return a.call(func() { a.shed(now, outcome.ShedMemory, "") }), a
+	}
+	v := a.base
+	v.Kind, v.ShedStatus = NeedBody, shedStatus(rt.Route, outcome.ShedDeadlineExpired)
+	return v, a
+}
+
+// admission reads the headers of a request; nil: no route matches it.
+func (e *Engine) admission(now time.Time, r Request, deliver func(Verdict)) *Admission {
 	c := e.current.Load()
 	matched, ok := c.policy.Match(r.Method, r.Path)
 	if !ok {
-		return Verdict{Kind: Unmatched}, nil
+		return nil
 	}
 	rt := c.routes[matched]
 	w := readWishes(&r, matched, c.policy)
@@ -134,19 +156,7 @@ func (e *Engine) Offer(now time.Time, r Request, deliver func(Verdict)) (Verdict
 		base: Verdict{Route: rt.Name, Class: w.class, Deadline: d, Ignored: w.ignored, Pinned: rt.pinned}}
 	a.plan(d, r.MaxWait)
 	a.unknown = unknownRungs(rt, c.policy, a.last, r.Routes)
-	switch closed := e.closing(); {
-	case d.Expired():
-		return a.call(func() { a.shed(now, outcome.ShedDeadlineExpired, "") }), a
-	case !r.More || !rt.needsBody(r.Dialect):
-		return a.call(func() { a.begin(now, nil) }), a
-	case closed != outcome.ShedNone:
-		return a.call(func() { a.shed(now, closed, a.tier(rt.top)) }), a
-	case e.bodies.Load()+r.Length > maxBodies:
-		return a.call(func() { a.shed(now, outcome.ShedMemory, "") }), a
-	}
-	v := a.base
-	v.Kind, v.ShedStatus = NeedBody, shedStatus(rt.Route, outcome.ShedDeadlineExpired)
-	return v, a
+	return a
 }
 
 func (e *Engine) closing() outcome.Shed {

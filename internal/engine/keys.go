@@ -13,38 +13,55 @@ import (
 // headerStainlessRetry counts the retries of SDKs made with Stainless (OpenAI's, Anthropic's).
 const headerStainlessRetry = "x-stainless-retry-count"
 
-// readBody reads what the decision needs of the body and makes the keys. A body that cannot be read has none: the request
-// is decided all the same. False: the request is refused with the reply.
-func (a *Admission) readBody(body []byte) (outcome.Reply, bool) {
-	var encoded, noCache bool
-	var accept string
-	var idem []string
+// hints are what the headers say about the body and the keys.
+type hints struct {
+	encoded bool     // the body cannot be read
+	noCache bool     // no kept answer may be given
+	sdkTry  bool     // the caller repeats the request by itself
+	accept  string   // the media types it takes
+	idem    []string // the lines of its idempotency key, where the route reads them
+}
+
+func (a *Admission) readHints() (out hints) {
 	for _, h := range a.req.Headers {
 		switch h.Name {
 		case "content-encoding":
-			encoded = encoded || !strings.EqualFold(strings.TrimSpace(h.Value), "identity")
+			out.encoded = out.encoded || !strings.EqualFold(strings.TrimSpace(h.Value), "identity")
 		case "cache-control", "pragma":
-			noCache = noCache || strings.Contains(strings.ToLower(h.Value), "no-cache")
+			out.noCache = out.noCache || strings.Contains(strings.ToLower(h.Value), "no-cache")
 		case "accept":
-			accept = h.Value
+			out.accept = h.Value
 		case headerStainlessRetry:
-			a.sdkTry = a.sdkTry || strings.TrimSpace(h.Value) != "0"
+			out.sdkTry = out.sdkTry || strings.TrimSpace(h.Value) != "0"
 		}
 		if i := a.route.Idempotency; i != nil && h.Name == i.Header {
-			idem = append(idem, h.Value)
+			out.idem = append(out.idem, h.Value)
 		}
 	}
-	if encoded {
+	return out
+}
+
+// readFacts reads what the decision needs of the body, and returns the body as far as it can be read.
+func (a *Admission) readFacts(h hints, body []byte) []byte {
+	if h.encoded {
 		body = nil
 	}
-	a.facts = dialect.ReadRequest(a.req.Dialect, a.req.Path, accept, body)
-	a.bypass = noCache
+	a.facts = dialect.ReadRequest(a.req.Dialect, a.req.Path, h.accept, body)
+	a.bypass, a.sdkTry = h.noCache, h.sdkTry
 	if a.route.rewrites {
 		a.body = body
 	}
+	return body
+}
+
+// readBody reads what the decision needs of the body and makes the keys. A body that cannot be read has none: the request
+// is decided all the same. False: the request is refused with the reply.
+func (a *Admission) readBody(body []byte) (outcome.Reply, bool) {
+	h := a.readHints()
+	body = a.readFacts(h, body)
 	defer func() { a.req.Headers = nil }()
-	if len(idem) > 0 {
-		value, ok := replay.ParseIdempotencyKey(idem)
+	if len(h.idem) > 0 {
+		value, ok := replay.ParseIdempotencyKey(h.idem)
 		if !ok {
 			return a.malformedKey(), false
 		}
@@ -79,17 +96,33 @@ func (a *Admission) makeCacheKey(body []byte) {
 	a.cache, a.keyed = key, a.route.Cache != nil
 }
 
+// Why the body of a request keeps its answer from being kept, beside the reasons of dialect.Facts.Unkept.
+const (
+	whyBody        = "body"        // it is no JSON object that can be read
+	whyTemperature = "temperature" // it asks for an answer that differs each time
+)
+
 func (a *Admission) cacheKey(body []byte) (replay.Key, string) {
 	c := a.route.Cache
-	switch {
-	case c == nil:
+	if c == nil {
 		return replay.Key{}, ""
+	}
+	canonical, why := a.canonical(c, body)
+	if why != "" {
+		return replay.Key{}, why
+	}
+	return a.e.keys.Cache(a.subject(), canonical, cacheRules(c))
+}
+
+// canonical is the body as it is part of the key, or why it makes none.
+func (a *Admission) canonical(c *policy.Cache, body []byte) ([]byte, string) {
+	switch {
 	case !a.facts.Object:
-		return replay.Key{}, "body"
+		return nil, whyBody
 	case a.facts.Unkept != "":
-		return replay.Key{}, a.facts.Unkept
+		return nil, a.facts.Unkept
 	case a.facts.Sampled && !c.Sampled:
-		return replay.Key{}, "temperature"
+		return nil, whyTemperature
 	}
 	canon := jsonedit.Canon{Ignore: c.Ignore}
 	if c.Normalize == policy.NormalizeWhitespace {
@@ -97,9 +130,13 @@ func (a *Admission) cacheKey(body []byte) (replay.Key, string) {
 	}
 	canonical, err := canon.Append(nil, body)
 	if err != nil {
-		return replay.Key{}, "body"
+		return nil, whyBody
 	}
-	return a.e.keys.Cache(a.subject(), canonical, replay.CacheRules{Schema: c.Schema, Partition: c.Partition, Anonymous: c.Anonymous})
+	return canonical, ""
+}
+
+func cacheRules(c *policy.Cache) replay.CacheRules {
+	return replay.CacheRules{Schema: c.Schema, Partition: c.Partition, Anonymous: c.Anonymous}
 }
 
 // rewrite is what is changed of the request so that it reaches the tier's model.

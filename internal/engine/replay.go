@@ -43,7 +43,7 @@ func (a *Admission) joinClaim(now time.Time) {
 
 // claimLanded gives a follower of an idempotency key what its leader got. It never runs while another does.
 func (a *Admission) claimLanded(l replay.Landing[*result]) {
-	if !a.unfollow() {
+	if !a.landing(l, func(s *seats) { s.claim = l.Seat }) {
 		return
 	}
 	now := a.e.now()
@@ -142,7 +142,7 @@ func (a *Admission) joinCache(now time.Time) {
 
 // cacheLanded gives a follower what its leader got, if it accepts it.
 func (a *Admission) cacheLanded(l replay.Landing[*result]) {
-	if !a.unfollow() {
+	if !a.landing(l, func(s *seats) { s.cache = l.Seat }) {
 		return
 	}
 	now := a.e.now()
@@ -242,10 +242,27 @@ func (a *Admission) leave(now time.Time, seat *replay.Seat[*result], late func(n
 	}
 }
 
+// landing ends the wait for l. Whoever is promoted leads from now on, and one whose request is over passes the lead on;
+// false.
+func (a *Admission) landing(l replay.Landing[*result], lead func(*seats)) bool {
+	if a.unfollow() {
+		a.mu.Lock()
+		if l.Kind == replay.Promoted {
+			lead(&a.seats)
+		}
+		a.mu.Unlock()
+		return true
+	}
+	if l.Kind == replay.Promoted {
+		l.Seat.Abort()
+	}
+	return false
+}
+
 // unfollow notes that the wait for a landing is over. False: the request is.
 func (a *Admission) unfollow() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seats.following = nil
-	return !a.abandoned
+	return !a.abandoned && !a.ended
 }

@@ -49,14 +49,34 @@ func (b *retryBudget) allows(now time.Time, percent int) bool {
 // mayRetry says whether Envoy may repeat the request should it break before an answer's headers: the policy wants it, the
 // caller is not at it already, the time left is enough for a first content as the tier's samples tell, and the budget
 // is not spent.
-func (a *Admission) mayRetry(now time.Time, rung int) bool {
-	if a.route.Retries == 0 || a.sdkTry {
-		return false
+func (a *Admission) mayRetry(now time.Time, rung int) bool { return a.noRetry(now, rung) == "" }
+
+// Why Envoy may not repeat a request.
+const (
+	noRetryPolicy = "policy" // the route has no retries
+	noRetryCaller = "caller" // the caller repeats the request by itself
+	noRetryTime   = "time"   // too little is left of the deadline
+	noRetryBudget = "budget" // too many of late
+)
+
+// noRetry is why Envoy may not repeat the request; "": it may.
+func (a *Admission) noRetry(now time.Time, rung int) string {
+	switch {
+	case a.route.Retries == 0:
+		return noRetryPolicy
+	case a.sdkTry:
+		return noRetryCaller
 	}
 	s := a.limiter(rung).Samples()
 	need := s.Service
 	if a.facts.Stream && s.FirstCount > 0 {
 		need = s.First
 	}
-	return a.due.KillAt().Sub(now) >= need && (a.route.RetryBudget == 100 || a.e.retries.allows(now, a.route.RetryBudget))
+	switch {
+	case a.due.KillAt().Sub(now) < need:
+		return noRetryTime
+	case a.route.RetryBudget < 100 && !a.e.retries.allows(now, a.route.RetryBudget):
+		return noRetryBudget
+	}
+	return ""
 }

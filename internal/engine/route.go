@@ -79,12 +79,48 @@ func (e *Engine) compileRouteLocked(s *policy.Snapshot, rt *policy.Route) *route
 
 // needsBody says whether the route cannot decide on the headers of a request of that dialect: its keys, its model or
 // whether it asks for a stream are in the body.
-func (r *route) needsBody(id dialect.ID) bool {
-	if r.Cache != nil || r.Idempotency != nil {
-		return true
+func (r *route) needsBody(id dialect.ID) bool { return r.bodyNeeds(id) != 0 }
+
+// bodyNeeds are reasons to read a request's body.
+type bodyNeeds uint8
+
+const (
+	needCache       bodyNeeds = 1 << iota // it is part of the cache key
+	needIdempotency                       // it is what an idempotency key stands for
+	needModel                             // it names the model, which a tier replaces
+	needTemplate                          // it says whether a template answers with a stream
+)
+
+func (r *route) bodyNeeds(id dialect.ID) (n bodyNeeds) {
+	if r.Cache != nil {
+		n |= needCache
 	}
-	if id == dialect.Gemini { // all of it is in the path
-		return false
+	if r.Idempotency != nil {
+		n |= needIdempotency
 	}
-	return r.rewrites || (r.template && id != dialect.Generic)
+	if id == dialect.Gemini { // the rest is in the path
+		return n
+	}
+	if r.rewrites {
+		n |= needModel
+	}
+	if r.template && id != dialect.Generic {
+		n |= needTemplate
+	}
+	return n
+}
+
+// rungs reads the dwells of the rungs that have a wait_over.
+func (r *route) rungs(s *policy.Snapshot) []RungState {
+	var list []RungState
+	for i, rung := range r.Ladder {
+		if !rung.HasWaitOver {
+			continue
+		}
+		d := r.dwells[i]
+		d.mu.Lock()
+		list = append(list, RungState{Route: r.Name, Tier: s.Tiers[rung.Tier].Name, Low: d.d.Low(), Entries: d.d.Entries()})
+		d.mu.Unlock()
+	}
+	return list
 }

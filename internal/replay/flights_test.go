@@ -99,7 +99,6 @@ func TestFlightsOfOtherKeysAreOthers(t *testing.T) {
 type model struct {
 	queue    []string // the leader, then its followers
 	promoted bool
-	told     map[string]bool
 	heard    []string
 }
 
