@@ -164,7 +164,7 @@ func TestASlotThatComesToAFailedStreamGoesBack(t *testing.T) {
 		t.Fatalf("%d waiting, want 1", n)
 	}
 	st.mu.Lock()
-	st.sess, st.books = session.Passing(false, false), closed // as if an effect had failed and abandoning had lost the race
+	st.sess, st.books = session.Passing(false), closed // as if an effect had failed and abandoning had lost the race
 	st.mu.Unlock()
 	st.srv.tally.finish()
 	holder.end()
@@ -317,7 +317,7 @@ func TestARequestThatIsLostShowsInTheBooks(t *testing.T) {
 	st, _ := lone(t, narrowPolicy)
 	st.receive(chat(), announced{})
 	st.mu.Lock()
-	st.sess = session.Passing(false, false) // loses what was going on
+	st.sess = session.Passing(false) // loses what was going on
 	st.mu.Unlock()
 	st.end()
 	if y := st.srv.Tally(); y != (Tally{Arrived: 1, Unaccounted: 1}) {

@@ -99,8 +99,11 @@ func (st *stream) step(now time.Time, ev session.Event) (effects []session.Effec
 	defer func() {
 		if p := recover(); p != nil {
 			st.srv.complain("session failed, the rest of the stream passes through", p)
-			st.passLocked(false)
-			effects = st.sess.Step(nil, now, ev)
+			if st.replaceLocked(false) {
+				effects = []session.Effect{session.Reset{}}
+			} else {
+				effects = st.sess.Step(nil, now, ev)
+			}
 			if st.books == opened {
 				effects = append(effects, session.Finish{Outcome: outcome.Unmatched})
 			}
@@ -116,25 +119,32 @@ func (st *stream) attempt(now time.Time, ev session.Event, e session.Effect) {
 		if p := recover(); p != nil {
 			st.srv.complain("effect failed, the rest of the stream passes through", p)
 			st.mu.Lock()
-			st.passLocked(true)
-			if st.owed {
+			broken := st.replaceLocked(true)
+			if st.owed && !broken {
 				st.box = append([]letter{{ev: ev}}, st.box...)
 			}
 			st.mu.Unlock()
+			if broken {
+				st.send(encodeReset())
+			}
 			st.writeOff(now)
 		}
 	}()
 	st.perform(now, e)
 }
 
-// passLocked replaces a session that failed. What it held back of an answer is lost, and so is what an effect did not
-// send (lossy): the caller then gets a broken answer, never one with a hole. The seal may no longer end it either.
-func (st *stream) passLocked(lossy bool) {
-	broken := st.duplex && (lossy || st.withholds())
-	st.sess = session.Passing(st.duplex, broken)
+// replaceLocked replaces a session that failed. What it held back of an answer is lost, and so is what an effect did not
+// send (lossy): the answer must then be broken off, true. The seal may no longer end it either.
+func (st *stream) replaceLocked(lossy bool) (broken bool) {
+	broken = st.duplex && (lossy || st.withholds())
+	st.sess = session.Passing(st.duplex)
+	if broken {
+		st.sess = session.Broken()
+	}
 	if id := st.id.Load(); id != nil {
 		st.srv.sealed.leave(*id)
 	}
+	return broken
 }
 
 // withholds asks a session that has failed what it holds back; one that cannot say it may hold anything.

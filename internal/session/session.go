@@ -37,7 +37,6 @@ type Session struct {
 	held     bool             // a slot is held
 	passing  bool             // ended, and what follows goes on untouched
 	duplex   bool             // …the answer's body piece by piece
-	broken   bool             // …but not an answer: part of it is lost
 	buffered bool             // the request's body was asked for
 	reason   outcome.Degraded // why a lower tier runs it
 	deadline deadline.Deadline
@@ -58,11 +57,14 @@ type Session struct {
 }
 
 // Passing is a session that lets everything go on untouched and accounts for nothing: for what follows after the
-// session it replaces has failed. duplex: the answer's body comes as a stream and must be sent on. broken: part of the
-// answer is lost with the session that held it, so the rest is reset instead: an answer with a hole would be a lie.
-func Passing(duplex, broken bool) Session {
-	return Session{state: ended, passing: true, held: true, duplex: duplex, broken: broken}
+// session it replaces has failed. duplex: the answer's body comes as a stream and must be sent on.
+func Passing(duplex bool) Session {
+	return Session{state: ended, passing: true, held: true, duplex: duplex}
 }
+
+// Broken is a session that ignores everything: for what follows after the session it replaces has failed with a part of
+// the answer, which is broken off then. An answer with a hole would be a lie.
+func Broken() Session { return Session{state: ended, held: true} }
 
 // Withholds says whether something of the answer is held back: its headers, or bytes of its body.
 func (s *Session) Withholds() bool { return s.state == holding || s.state == falling || s.Held() > 0 }
@@ -314,10 +316,6 @@ func (s *Session) afterEnd(dst []Effect, ev Event) []Effect {
 	}
 	if !s.passing {
 		return dst
-	}
-	if s.broken {
-		s.passing = false
-		return append(dst, Reset{})
 	}
 	switch ev := ev.(type) {
 	case RequestHeaders:
