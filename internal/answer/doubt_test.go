@@ -20,6 +20,7 @@ func TestABodyThatMayBeADocumentOrLines(t *testing.T) {
 	}{
 		{"another service's document", `{"reply":"hi"}`, JSON, true, outcome.OK},
 		{"…with a line end", "{\"reply\":\"hi\"}\n\n", JSON, true, outcome.OK},
+		{"…with a member of Ollama's", "{\"items\":[],\"done\":true}\n", JSON, true, outcome.OK},
 		{"…pretty-printed", "{\n  \"reply\": \"hi\"\n}\n", JSON, true, outcome.OK},
 		{"…a list", "[\n1,\n2]\n", JSON, true, outcome.OK},
 		{"…half of it", `{"reply":"h`, JSON, false, outcome.Truncated},

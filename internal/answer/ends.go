@@ -31,19 +31,28 @@ func (e *ends) line(id dialect.ID) string {
 	return "\n"
 }
 
+// pay is what is owed, once.
+func (e *ends) pay() string {
+	owed := e.owed
+	if owed != "" {
+		e.owed, e.half = "", false
+	}
+	return owed
+}
+
 // lead is a frame of ours as it stands behind what has gone on: what that lacks, and the frame with its line ends. No
 // frame stays none.
 func (e *ends) lead(id dialect.ID, frame []byte) []byte {
 	if len(frame) == 0 {
 		return nil
 	}
-	lead, line := e.owed, e.line(id)
+	lead, line := e.pay(), e.line(id)
 	if line != "\n" {
 		frame = bytes.ReplaceAll(frame, []byte{'\n'}, []byte(line))
-		if lead == "" && e.half {
+		if e.half {
 			lead = "\n"
 		}
 	}
-	e.owed, e.half = "", false
+	e.half = false
 	return append([]byte(lead), frame...)
 }

@@ -18,8 +18,9 @@ func (a *Answer) finishStream(clean bool) (rest []byte, complete bool) {
 		rest, tail = a.lastUnit(tail, end), nil
 	}
 	if !clean { // the upstream would have sent it
-		a.kept.add([]byte(a.ends.owed))
-		rest, a.ends.owed = append(rest, a.ends.owed...), ""
+		owed := a.ends.pay()
+		a.kept.add([]byte(owed))
+		rest = append(rest, owed...)
 	}
 	st := a.stream.State()
 	complete = a.Over() || (clean && st.Complete)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
 	"github.com/envoy-brownout/brownout/internal/dialect"
@@ -299,5 +300,62 @@ func TestEndingsOfGeminiHaveItsLineEnds(t *testing.T) {
 	feed(a, text)
 	if ending, _ := a.End(truncated); !strings.HasSuffix(string(ending), "}\r\n\r\n") {
 		t.Errorf("an error: got %q", ending)
+	}
+}
+
+// readEvents reads a stream by the rule of google.golang.org/genai: up to the first two LFs in all that it has, else up to
+// the first two CRLFs, else to the end.
+func readEvents(body string) (events []string) {
+	for len(body) > 0 {
+		event, rest := body, ""
+		if i := strings.Index(body, "\n\n"); i >= 0 {
+			event, rest = body[:i], body[i+2:]
+		} else if i := strings.Index(body, "\r\n\r\n"); i >= 0 {
+			event, rest = body[:i], body[i+4:]
+		}
+		if event = strings.TrimSuffix(event, "\r"); event != "" {
+			events = append(events, event)
+		}
+		body = rest
+	}
+	return events
+}
+
+// TestGeminisReaderFindsEveryEvent: whatever line ends the upstream has, wherever it stops, and however the stream is ended.
+func TestGeminisReaderFindsEveryEvent(t *testing.T) {
+	for _, end := range []string{"\n", "\r\n"} {
+		text := strings.ReplaceAll(geminiText+geminiText+geminiStop, "\n", end)
+		for n := len(text); n > len(text)/3; n-- {
+			for _, o := range []Options{streamOf(dialect.Gemini), labelled(streamOf(dialect.Gemini))} {
+				for _, clean := range []bool{true, false} {
+					a := New(o)
+					out, _ := feed(a, text[:n])
+					rest, complete := a.Finish(clean)
+					out += string(rest)
+					if !complete {
+						ending, _ := a.End(truncated)
+						out += string(ending)
+					}
+					checkGemini(t, out)
+				}
+			}
+		}
+		a := New(labelled(streamOf(dialect.Gemini)))
+		out, _ := feed(a, text)
+		checkGemini(t, out+string(a.LabelEnd()))
+		checkGemini(t, text+dialect.Gemini.Filler())
+	}
+}
+
+func checkGemini(t *testing.T, out string) {
+	t.Helper()
+	events := readEvents(out)
+	if want := strings.Count(out, "data: "); len(events) != want {
+		t.Errorf("%d events of %d in %q", len(events), want, out)
+	}
+	for _, e := range events {
+		if data, ok := strings.CutPrefix(e, "data: "); !ok || !gjson.Valid(data) {
+			t.Errorf("no event is %q, in %q", e, out)
+		}
 	}
 }

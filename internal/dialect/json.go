@@ -99,10 +99,11 @@ func judge(id ID, doc text) Stream {
 		return r
 	case id == Anthropic && doc.get("content").array():
 		return judgeAnthropic(t, doc)
-	case id == Ollama && doc.get("done") != nil:
+	case id == Ollama:
 		o := &ollama{tally: t}
-		o.line(doc)
-		return o
+		if o.line(doc); o.fits {
+			return o
+		}
 	}
 	// JSON of another shape, a list of models or vectors, a job accepted for later, is an answer by being there.
 	g := &generic{tally: t}

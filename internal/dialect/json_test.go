@@ -68,6 +68,7 @@ func TestJudgeJSON(t *testing.T) {
 		{"Gemini in pieces, cut", Gemini, 200, `[{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}]`, outcome.Truncated},
 		{"Ollama", Ollama, 200, `{"model":"m","message":{"content":"x"},"done":true,"done_reason":"stop"}`, outcome.OK},
 		{"Ollama empty", Ollama, 200, `{"model":"m","response":"","done":true,"done_reason":"stop"}`, outcome.Empty},
+		{"another service's at Ollama's path", Ollama, 200, `{"done":true,"items":[1]}`, outcome.OK},
 		{"a list", Chat, 200, `{"object":"list","data":[]}`, outcome.OK},
 		{"any object", Generic, 200, `{}`, outcome.OK},
 		{"the stub's", Chat, 200, `{}`, outcome.OK},
