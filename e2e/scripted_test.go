@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -35,6 +36,8 @@ type script struct {
 	header map[string]string // default content-type: text/event-stream
 	chunks []string          // written and flushed one by one
 	gap    time.Duration     // between them
+	wait   time.Duration     // before the headers
+	think  time.Duration     // between the headers and the first chunk
 	end    ending
 }
 
@@ -93,6 +96,12 @@ func (u *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.header == nil {
 		s.header = map[string]string{"content-type": "text/event-stream"}
 	}
+	if s.wait > 0 {
+		_, _ = io.Copy(io.Discard, r.Body) // before that net/http does not see a client leave
+		if !u.sleep(r, name, s.wait) {
+			return
+		}
+	}
 	if r.ProtoMajor == 1 && s.end != clean && s.end != hang && s.end != trailers {
 		u.serveRaw(w, s)
 		return
@@ -113,13 +122,8 @@ func (u *scripted) serve(w http.ResponseWriter, r *http.Request, name string, s 
 		return
 	}
 	for i, c := range s.chunks {
-		if i > 0 && s.gap > 0 {
-			select {
-			case <-time.After(s.gap):
-			case <-r.Context().Done():
-				u.note(name)
-				return
-			}
+		if d := s.before(i); d > 0 && !u.sleep(r, name, d) {
+			return
 		}
 		if _, err := w.Write([]byte(c)); err != nil || flush() != nil {
 			u.note(name)
@@ -135,6 +139,27 @@ func (u *scripted) serve(w http.ResponseWriter, r *http.Request, name string, s 
 	case cut, short, destroy:
 		pause(arrive)
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// before is the pause before a chunk.
+func (s script) before(i int) time.Duration {
+	if i == 0 {
+		return s.think
+	}
+	return s.gap
+}
+
+// sleep pauses; false: the client has left.
+func (u *scripted) sleep(r *http.Request, name string, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.Context().Done():
+		u.note(name)
+		return false
 	}
 }
 
@@ -171,8 +196,8 @@ func (u *scripted) serveRaw(w http.ResponseWriter, s script) {
 		return
 	}
 	for i, c := range s.chunks {
-		if i > 0 && s.gap > 0 {
-			pause(s.gap)
+		if d := s.before(i); d > 0 {
+			pause(d)
 		}
 		if s.end != short {
 			c = strconv.FormatInt(int64(len(c)), 16) + "\r\n" + c + "\r\n"
