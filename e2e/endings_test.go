@@ -59,6 +59,14 @@ func TestEndingsOfAStreamOfUnknownDialect(t *testing.T) {
 				t.Errorf("%s: %v, want a cut that shows", e, a)
 			}
 		}
+		// What remains impossible without the seal is counted, and nothing is counted on the other side.
+		testkit.Eventually(t, 5*time.Second, func() bool { return s.metric("brownout_requests_total", "outcome", "truncated") == 3 }, "not three truncated")
+		for _, mended := range []bool{true, false} {
+			want := map[bool]int{sealed: 3}[mended]
+			if n := s.metric("brownout_cuts_total", "sealed", fmt.Sprint(mended)); n != want {
+				t.Errorf("brownout_cuts_total{sealed=%t} is %d, want %d", mended, n, want)
+			}
+		}
 		for name, sc := range map[string]script{
 			"no evidence": {chunks: []string{partial}}, "trailers": {chunks: []string{partial}, end: trailers},
 			"half an event": {chunks: []string{partial, `data: {"cho`}},

@@ -49,13 +49,14 @@ type scripted struct {
 	mu        sync.Mutex
 	scripts   map[string]script
 	calls     map[string]int
-	cancelled map[string]int // calls whose client left before their end
+	cancelled map[string]int       // calls whose client left before their end
+	left      map[string]time.Time // when the last of them did
 	seen      map[string]http.Header
 }
 
 func startScripted(t *testing.T) *scripted {
 	t.Helper()
-	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, seen: map[string]http.Header{}}
+	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, left: map[string]time.Time{}, seen: map[string]http.Header{}}
 	u.Server = httptest.NewUnstartedServer(u)
 	u.Config.Protocols = new(http.Protocols)
 	u.Config.Protocols.SetHTTP1(true)
@@ -166,6 +167,7 @@ func (u *scripted) sleep(r *http.Request, name string, d time.Duration) bool {
 func (u *scripted) note(name string) {
 	u.mu.Lock()
 	u.cancelled[name]++
+	u.left[name] = time.Now()
 	u.mu.Unlock()
 }
 
