@@ -38,6 +38,7 @@ type script struct {
 	gap    time.Duration     // between them
 	wait   time.Duration     // before the headers
 	think  time.Duration     // between the headers and the first chunk
+	rest   time.Duration     // before the connection breaks; default arrive
 	end    ending
 }
 
@@ -138,7 +139,7 @@ func (u *scripted) serve(w http.ResponseWriter, r *http.Request, name string, s 
 	case trailers:
 		w.Header().Set("x-upstream-trailer", "yes")
 	case cut, short, destroy:
-		pause(arrive)
+		pause(max(s.rest, arrive))
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -208,7 +209,7 @@ func (u *scripted) serveRaw(w http.ResponseWriter, s script) {
 			return
 		}
 	}
-	pause(arrive)
+	pause(max(s.rest, arrive))
 	if tcp, ok := conn.(*net.TCPConn); ok && s.end == destroy {
 		_ = tcp.SetLinger(0) // then Close sends RST
 	}
