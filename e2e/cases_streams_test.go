@@ -28,11 +28,12 @@ func P(reason string) string {
 }
 
 const (
-	chatURL      = "/v1/chat/completions"
-	messagesURL  = "/v1/messages"
-	responsesURL = "/v1/responses"
-	geminiURL    = "/v1beta/models/m:streamGenerateContent?alt=sse"
-	ollamaURL    = "/api/chat"
+	chatURL        = "/v1/chat/completions"
+	completionsURL = "/v1/completions"
+	messagesURL    = "/v1/messages"
+	responsesURL   = "/v1/responses"
+	geminiURL      = "/v1beta/models/m:streamGenerateContent?alt=sse"
+	ollamaURL      = "/api/chat"
 )
 
 // streamCase is a stream of the upstream and what the caller gets.

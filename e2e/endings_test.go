@@ -202,11 +202,23 @@ func TestTheSealOfAnotherProcessMendsNothing(t *testing.T) {
 func TestAWholeAnswerPassesByteForByte(t *testing.T) {
 	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
 		whole := partial + ": ping\n\n" + "data: 日本語🙂\r\n\r\n" + "data: [DONE]\n\n"
-		for name, chunks := range map[string][]string{"at once": {whole}, "byte by byte": strings.Split(whole, ""), "one by one": strings.SplitAfter(whole, "\n\n")} {
+		for name, chunks := range map[string][]string{"at once": {whole}, "byte by byte": pieces(whole, 1), "one by one": strings.SplitAfter(whole, "\n\n")} {
 			k, v := u.add(name, script{chunks: chunks})
 			if a := s.send(t.Context(), c, genericPath, k, v); a.status != 200 || a.err != nil || a.body != whole {
 				t.Errorf("%s: %v", name, a)
 			}
+		}
+		for _, d := range []sdkDialect{sdkChat, sdkCompletions, sdkResponses, sdkAnthropic, sdkGemini, sdkOllama} {
+			events := d.streamScript("normal").chunks
+			whole := strings.Join(events, "")
+			before := s.metric("brownout_requests_total", "outcome", "ok")
+			for name, chunks := range map[string][]string{"at once": {whole}, "byte by byte": pieces(whole, 1), "event by event": events, "across events": pieces(whole, 97)} {
+				k, v := u.add(d.name+name, script{header: map[string]string{"content-type": d.contentType()}, chunks: chunks})
+				if a := s.send(t.Context(), c, d.path(), k, v); a.status != 200 || a.err != nil || a.body != whole {
+					t.Errorf("%s, %s: %v", d.name, name, a)
+				}
+			}
+			testkit.Eventually(t, 5*time.Second, func() bool { return s.metric("brownout_requests_total", "outcome", "ok") == before+4 }, d.name+": not four that ended well")
 		}
 		big := strings.Repeat("x", 3<<20)
 		for name, h := range map[string]string{"big json": "application/json", "big opaque": "application/octet-stream", "big event": "text/event-stream"} {
