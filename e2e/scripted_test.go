@@ -120,6 +120,9 @@ func (u *scripted) serve(w http.ResponseWriter, r *http.Request, name string, s 
 	}
 	w.WriteHeader(s.status)
 	flush := http.NewResponseController(w).Flush
+	if len(s.chunks) == 0 && s.header["content-length"] == "0" {
+		return // the headers are the end
+	}
 	if flush() != nil {
 		return
 	}
