@@ -157,6 +157,7 @@ var caseRoutes = map[string]string{
 	"C64-open":    "stream: {seal: false}",
 	"C70":         "budget: {default: 300ms}, stream: {idle: 300ms}",
 	"C75":         "ladder: [one]",
+	"C82-idle":    "stream: {idle: 400ms}",
 	"C81":         "stream: {first_token: 300ms}",
 }
 

@@ -246,32 +246,41 @@ func caseSlowFirstToken(t *testing.T, e *caseEnv, id string) {
 }
 
 // caseStoppedReader is C82: the caller does not read, so the ending cannot be delivered; at the deadline the slot comes
-// back and the outcome is counted all the same.
+// back and the outcome is counted all the same. Without one stream.idle does it: nothing moves, as if the upstream were
+// silent.
 func caseStoppedReader(t *testing.T, e *caseEnv, id string) {
 	chunk := strings.Repeat("data: "+strings.Repeat("x", 4<<10)+"\n\n", 16)
 	endless := make([]string, 5000)
 	for i := range endless {
 		endless[i] = chunk
 	}
-	before := e.counted(id, "deadline")
+	before, stalled := e.counted(id, "deadline"), e.counted(id+"-idle", "stalled")
+	e.stopReading(t, id+"-idle", id+"idle", endless)
 	began := time.Now()
 	for name, chunks := range map[string][]string{"whole events": endless, "odd pieces": pieces(strings.Join(endless[:2000], ""), 65_521)} {
-		k, v := e.u.add(id+name, script{chunks: chunks})
-		own := &caseEnv{wire: e.wire, s: e.s, u: e.u, c: newClient(t, e.h2)}
-		resp := own.open(t, id, genericPath, k, v, "x-budget-ms", "800")
-		if resp == nil {
-			return
-		}
-		defer resp.Body.Close()
-		if _, err := io.ReadFull(resp.Body, make([]byte, 1<<10)); err != nil {
-			t.Error(err)
-		}
+		e.stopReading(t, id, id+name, chunks, "x-budget-ms", "800")
 	}
 	e.outcomes(t, id, "deadline", before, 2)
 	if took := time.Since(began); took < 700*time.Millisecond || took > 2*time.Second {
 		t.Errorf("the deadlines of 800 ms were counted after %s", took)
 	}
-	for _, name := range []string{"whole events", "odd pieces"} {
+	e.outcomes(t, id+"-idle", "stalled", stalled, 1)
+	for _, name := range []string{"whole events", "odd pieces", "idle"} {
 		testkit.Eventually(t, 3*time.Second, func() bool { return e.u.count(e.u.cancelled, id+name) == 1 }, name+": the upstream works on")
+	}
+}
+
+// stopReading asks for a stream on a connection of its own, reads the beginning, and leaves the rest.
+func (e *caseEnv) stopReading(t *testing.T, route, name string, chunks []string, headers ...string) {
+	t.Helper()
+	k, v := e.u.add(name, script{chunks: chunks})
+	own := &caseEnv{wire: e.wire, s: e.s, u: e.u, c: newClient(t, e.h2)}
+	resp := own.open(t, route, genericPath, append([]string{k, v}, headers...)...)
+	if resp == nil {
+		return
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	if _, err := io.ReadFull(resp.Body, make([]byte, 1<<10)); err != nil {
+		t.Error(err)
 	}
 }

@@ -63,6 +63,7 @@ func TestSettingsOfAStream(t *testing.T) {
 			"content in time":           {"first", script{chunks: []string{CH("a"), FIN("stop") + DONE}, gap: 600 * time.Millisecond}, 200, CH("a") + FIN("stop") + DONE, 590 * time.Millisecond, 2 * time.Second},
 			"longer than max":           {"longest", steady, 200, CH("a") + P("deadline"), 390 * time.Millisecond, 1200 * time.Millisecond},
 			"shorter than max":          {"longest", script{chunks: []string{CH("a"), FIN("stop") + DONE}, gap: 100 * time.Millisecond}, 200, CH("a") + FIN("stop") + DONE, 0, time.Second},
+			"silence before any event":  {"bare", script{end: hang}, 504, slow, 290 * time.Millisecond, 1200 * time.Millisecond},
 			"bare, silent":              {"bare", silent, 200, CH("a") + seedFrame("stalled"), 290 * time.Millisecond, 1200 * time.Millisecond},
 			"bare, without proof":       {"bare", script{chunks: []string{CH("a")}}, 200, CH("a") + seedFrame("upstream_truncated"), 0, time.Second},
 			"an error, silent":          {"error", silent, 200, CH("a") + failed("stalled"), 290 * time.Millisecond, 1200 * time.Millisecond},
@@ -83,6 +84,7 @@ func TestSettingsOfAStream(t *testing.T) {
 				t.Errorf("%d endings with %s, want %d", got, reason, n)
 			}
 		}
+		e.outcomes(t, "bare", "stalled", [2]int{1, 0}, 2) // the third ended without proof
 		e.s.books()
 	})
 }
