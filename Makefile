@@ -2,8 +2,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
-# Which Envoy the demo and the end-to-end tests use; see scripts/get-envoy.sh.
-export ENVOY_BIN ENVOY_VERSION
+# Which Envoy and which Redis the demo and the tests use; see scripts/get-envoy.sh and scripts/get-redis.sh.
+export ENVOY_BIN ENVOY_VERSION REDIS_BIN
 
 # Everything built or downloaded lies in .cache, except for Go's own caches and bin/.
 CACHE := .cache
@@ -49,16 +49,16 @@ lint: $(CACHE)/bin/staticcheck ## gofmt, go vet and staticcheck
 	@go vet ./...
 	@$(CACHE)/bin/staticcheck ./...
 
-unit: envoy-ready ## unit tests without the race detector
+unit: envoy-ready redis-ready ## unit tests without the race detector
 	@$(TESTRUN) go unit $(unit_packages)
 
-race: envoy-ready ## unit tests with the race detector
+race: envoy-ready redis-ready ## unit tests with the race detector
 	@$(TESTRUN) go race -race $(unit_packages)
 
 fuzz-smoke: ## every fuzz target for FUZZTIME (30000x: inputs)
 	@$(TESTRUN) fuzz $(FUZZTIME) $(call packages_with,'^func Fuzz')
 
-bench-smoke: ## every benchmark once
+bench-smoke: envoy-ready redis-ready ## every benchmark once
 	@$(TESTRUN) go bench-smoke -run '^$$' -bench . -benchtime 1x $(call packages_with,'^func Benchmark')
 
 bench: $(CACHE)/bin/benchstat ## benchmarks BENCHCOUNT (10) times, summarized; a former run is kept for comparison
@@ -71,7 +71,7 @@ golden: ## rewrite the golden files and generated docs; read the diff
 	@for p in $(call packages_with,'flag.Bool."update"'); do go test -count=1 $$p -update || exit 1; done
 	@for p in $(call packages_with,'cockroachdb/datadriven"'); do go test -count=1 $$p -rewrite || exit 1; done
 
-e2e: envoy-ready ## end-to-end tests on a real Envoy (ENVOY_VERSION=X.Y.Z chooses another)
+e2e: envoy-ready redis-ready ## end-to-end tests on a real Envoy (ENVOY_VERSION=X.Y.Z chooses another)
 	@echo "Envoy: $$(scripts/get-envoy.sh)"
 	@$(TESTRUN) go e2e -count=1 -timeout 15m -skip '$(SDK_TESTS)' ./e2e/...
 
@@ -81,10 +81,10 @@ e2e-matrix: ## end-to-end tests on every pinned Envoy
 sdk: envoy-ready ## real SDKs of three languages and a real llama.cpp server (SDK_FLAGS=-update-sdk rewrites docs/sdk.md)
 	@$(TESTRUN) go sdk -count=1 -timeout 10m -run '$(SDK_TESTS)' ./e2e $(SDK_FLAGS)
 
-soak: envoy-ready ## the long runs: tests of e2e named TestSoak…, at full length
+soak: envoy-ready redis-ready ## the long runs: tests of e2e named TestSoak…, at full length
 	@BROWNOUT_SOAK=1 $(TESTRUN) go soak -count=1 -timeout 60m -run '^TestSoak' ./e2e/...
 
-cover: envoy-ready ## coverage of the unit tests by package and in total
+cover: envoy-ready redis-ready ## coverage of the unit tests by package and in total
 	@mkdir -p $(CACHE)
 	@go test -coverprofile=$(CACHE)/coverage.out $(unit_packages)
 	@go tool cover -func=$(CACHE)/coverage.out | tail -n 1
@@ -92,9 +92,12 @@ cover: envoy-ready ## coverage of the unit tests by package and in total
 clean: ## remove everything built or downloaded
 	@rm -rf $(CACHE) bin
 
-.PHONY: envoy-ready
+.PHONY: envoy-ready redis-ready
 envoy-ready:
 	@scripts/get-envoy.sh >/dev/null
+
+redis-ready:
+	@scripts/get-redis.sh >/dev/null
 
 $(CACHE)/bin/staticcheck $(CACHE)/bin/benchstat: internal/tools/go.mod internal/tools/go.sum
 	@mkdir -p $(CACHE)/bin

@@ -53,11 +53,12 @@ type scripted struct {
 	cancelled map[string]int       // calls whose client left before their end
 	left      map[string]time.Time // when the last of them did
 	seen      map[string]http.Header
+	got       map[string]string // the last request's body
 }
 
 func startScripted(t *testing.T) *scripted {
 	t.Helper()
-	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, left: map[string]time.Time{}, seen: map[string]http.Header{}}
+	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, left: map[string]time.Time{}, seen: map[string]http.Header{}, got: map[string]string{}}
 	u.Server = httptest.NewUnstartedServer(u)
 	u.Config.Protocols = new(http.Protocols)
 	u.Config.Protocols.SetHTTP1(true)
@@ -81,9 +82,25 @@ func (u *scripted) count(m map[string]int, name string) int {
 	return m[name]
 }
 
+// lastBody is the body of the last request for a script.
+func (u *scripted) lastBody(name string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.got[name]
+}
+
+// seenHeader is a header of the last request for a script.
+func (u *scripted) seenHeader(name, header string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.seen[name].Get(header)
+}
+
 func (u *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.Header.Get("x-script")
+	body, _ := io.ReadAll(r.Body) // a caller that leaves in the middle shows soon enough
 	u.mu.Lock()
+	u.got[name] = string(body)
 	s, ok := u.scripts[name]
 	u.calls[name]++
 	u.seen[name] = r.Header.Clone()
@@ -98,11 +115,8 @@ func (u *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.header == nil {
 		s.header = map[string]string{"content-type": "text/event-stream"}
 	}
-	if s.wait > 0 {
-		_, _ = io.Copy(io.Discard, r.Body) // before that net/http does not see a client leave
-		if !u.sleep(r, name, s.wait) {
-			return
-		}
+	if s.wait > 0 && !u.sleep(r, name, s.wait) {
+		return
 	}
 	if r.ProtoMajor == 1 && s.end != clean && s.end != hang && s.end != trailers {
 		u.serveRaw(w, s)

@@ -148,6 +148,9 @@ func (s *stack) startEnvoy(o stackOptions, upstream, processor string) {
 	}
 	host, port := hostPort(s.t, "http://"+upstream)
 	for _, tier := range snap.Tiers {
+		if tier.Model == nil {
+			continue
+		}
 		opts.Upstreams = append(opts.Upstreams, envoy.Upstream{Tier: tier.Name, Scheme: o.scheme, Host: host, Port: port})
 	}
 	if testkit.EnvoyBefore(s.t, 1, 37) {
@@ -321,6 +324,7 @@ func (s *stack) books() (log, counted map[string]int) {
 	}
 	log, counted = logCounts(s.envoy.WaitAccessLog(sumMetric(f["brownout_arrivals_total"]))), counterCounts(f)
 	settleEvictions(log, counted, sumMetric(f["brownout_requests_total"], "outcome", "evicted"))
+	settleReplaced(log, counted, replaced(f))
 	return log, counted
 }
 
@@ -365,7 +369,7 @@ func class(source string, status int) string {
 
 // endedWell are outcomes of answers whose status was good or that we ended ourselves: the access log cannot tell them
 // apart.
-var endedWell = []string{"ok", "degraded", "capped", "refusal", "empty", "truncated", "stalled", "deadline"}
+var endedWell = []string{"ok", "degraded", "replayed", "capped", "refusal", "empty", "truncated", "stalled", "deadline"}
 
 // settleEvictions puts each eviction where the log has it: the body told, under a 503 as under a 200.
 func settleEvictions(log, counted map[string]int, evicted int) {
@@ -374,6 +378,31 @@ func settleEvictions(log, counted map[string]int, evicted int) {
 			counted["overloaded"]++
 		} else {
 			counted["answered or ended"]++
+		}
+	}
+}
+
+// replaced is how many answers of the upstream may have been replaced by ones that need no compute.
+func replaced(f map[string]*dto.MetricFamily) int {
+	n := 0
+	for _, m := range f["brownout_degraded_total"].GetMetric() {
+		for _, reason := range []string{"upstream_throttled", "upstream_error", "preempted", "stale"} {
+			if hasLabels(m, []string{"reason", reason}) {
+				n += int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return n
+}
+
+// settleReplaced puts answers that took the place of an error where the log has them: to the log they are good answers,
+// while the outcome stays what the upstream did.
+func settleReplaced(log, counted map[string]int, most int) {
+	for _, class := range []string{"throttled", "overloaded", "upstream_error"} {
+		for counted[class] > log[class] && log["answered or ended"] > counted["answered or ended"] && most > 0 {
+			counted[class]--
+			counted["answered or ended"]++
+			most--
 		}
 	}
 }

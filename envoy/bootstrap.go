@@ -64,16 +64,26 @@ func listeners(pack *packer, s *policy.Snapshot, p *parsed, hash string) []*list
 
 func clusters(pack *packer, s *policy.Snapshot, p *parsed) []*clusterv3.Cluster {
 	var list []*clusterv3.Cluster
+	retried := retriedTiers(s)
 	for _, t := range s.Tiers {
-		if t.Model != nil {
-			list = append(list, upstreamCluster(pack, p, tierCluster(t.Name), t.Name, tierBreakers(t.Model)))
+		if t.Model == nil {
+			continue
 		}
+		c := upstreamCluster(pack, p, tierCluster(t.Name), t.Name, tierBreakers(t.Model))
+		if percent, any := retried[t.Name]; any {
+			setRetryBudget(c, percent)
+		}
+		list = append(list, c)
 	}
 	list = append(list,
 		upstreamCluster(pack, p, unmatchedCluster, firstModelTier(s), openBreakers()),
 		processorCluster(pack, p))
 	if len(sealedTiers(s, p)) > 0 {
-		list = append(list, sealHop(pack, p))
+		hop := sealHop(pack, p)
+		if percent, any := sealedRetries(s); any {
+			setRetryBudget(hop, percent)
+		}
+		list = append(list, hop)
 	}
 	return list
 }

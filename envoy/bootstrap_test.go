@@ -38,6 +38,7 @@ type golden struct {
 	Seal       string   `yaml:"seal"`
 	Inner      string   `yaml:"inner"`
 	SocketMode uint32   `yaml:"socket_mode"`
+	BodyLimit  int64    `yaml:"body_limit"`
 	Policy     string   `yaml:"policy"`
 }
 
@@ -49,7 +50,7 @@ func (g golden) render(t *testing.T) []byte {
 		t.Fatalf("the input's policy has problems: %v", problems)
 	}
 	o := Options{Listen: g.Listen, Processor: g.Processor, Admin: g.Admin, AccessLog: g.AccessLog, UpstreamCA: g.UpstreamCA,
-		Seal: g.Seal, Inner: g.Inner, SocketMode: g.SocketMode}
+		Seal: g.Seal, Inner: g.Inner, SocketMode: g.SocketMode, BodyLimit: g.BodyLimit}
 	for _, text := range g.Upstreams {
 		u, err := ParseUpstream(text)
 		if err != nil {

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,11 +47,9 @@ const (
 	waitMargin = time.Second
 	// waitCap is the most Envoy takes as max_message_timeout.
 	waitCap = time.Hour
-	// bodyLimit: no route asks for the request body.
-	bodyLimit = 0
 )
 
-// extProc is the external processor filter. It sees headers only; response trailers keep the side stream open until
+// extProc is the external processor filter. It sees headers only, unless the plugin asks for a body; response trailers keep the side stream open until
 // the answer has ended, which is the signal a slot is released on.
 func extProc(s *policy.Snapshot, p *parsed, hash string) *extprocv3.ExternalProcessor {
 	return &extprocv3.ExternalProcessor{
@@ -75,7 +72,7 @@ func extProc(s *policy.Snapshot, p *parsed, hash string) *extprocv3.ExternalProc
 		MaxMessageTimeout:  durationpb.New(maxWait(s)),
 		AllowModeOverride:  true,
 		MutationRules:      &mutationv3.HeaderMutationRules{AllowEnvoy: wrapperspb.Bool(true)},
-		ForwardRules:       &extprocv3.HeaderForwardingRules{AllowedHeaders: headerList(ForwardedHeaders(s))},
+		ForwardRules:       forwardRules(s),
 	}
 }
 
@@ -93,7 +90,7 @@ func initialMetadata(s *policy.Snapshot, p *parsed, hash string) []*corev3.Heade
 	list := []*corev3.HeaderValue{
 		{Key: MetadataMaxWait, Value: strconv.FormatInt(maxWait(s).Milliseconds(), 10)},
 		{Key: MetadataRouteTimeout, Value: "0"},
-		{Key: MetadataBodyLimit, Value: strconv.Itoa(bodyLimit)},
+		{Key: MetadataBodyLimit, Value: strconv.FormatInt(announcedLimit(s, p), 10)},
 	}
 	if len(sealedTiers(s, p)) > 0 {
 		list = append(list, &corev3.HeaderValue{Key: MetadataSeal, Value: SealOn})
@@ -116,34 +113,6 @@ func knownRoutes(s *policy.Snapshot) string {
 		}
 	}
 	return strings.Join(names, ",")
-}
-
-// readHeaders are the headers the plugin reads or cleans under every policy, of requests and of responses, trailers
-// included.
-var readHeaders = []string{
-	":authority", ":method", ":path", ":scheme", ":status",
-	"cache-control", "content-length", "content-type", "grpc-timeout", "prefer",
-	"retry-after", "retry-after-ms", "x-should-retry",
-	"content-encoding", SealHeader, InnerHeader, CutTrailer,
-	"x-amzn-errortype", "x-llm-d-request-dropped-reason", // why a backend refused
-	"x-deadline-covers", "x-deadline-remaining-ms", "x-degrade", "x-max-queue-ms",
-	"x-degraded", "x-tier",
-	"x-envoy-expected-rq-timeout-ms", "x-envoy-internal", "x-request-id",
-}
-
-// ForwardedHeaders lists the headers Envoy passes on to the plugin, sorted; it keeps all others to itself, which
-// saves bytes and keeps credentials out of the plugin.
-func ForwardedHeaders(s *policy.Snapshot) []string {
-	names := slices.Clone(readHeaders)
-	for _, name := range []string{s.Budget.Header, s.Priority.Header} {
-		names = append(names, strings.ToLower(name))
-	}
-	for _, r := range s.Routes {
-		names = append(names, strings.ToLower(r.Budget.Header))
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	return slices.DeleteFunc(names, func(n string) bool { return n == "" })
 }
 
 func headerList(names []string) *matcherv3.ListStringMatcher {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/envoy-brownout/brownout/policy"
 )
 
 func TestForwardedHeadersHoldThePolicysNamesAndNoCredentials(t *testing.T) {
@@ -32,6 +34,42 @@ func TestForwardedHeadersOfOneSnapshotDoNotLeakIntoTheNext(t *testing.T) {
 	ForwardedHeaders(s)
 	if got := ForwardedHeaders(chatPolicy()); slices.Contains(got, "a-first-header") {
 		t.Error("a header of another policy is forwarded")
+	}
+}
+
+func TestWhereAnswersAreKeptAllIsForwardedButWhatNobodyReads(t *testing.T) {
+	for what, change := range map[string]func(*policy.Route){
+		"cache":       func(r *policy.Route) { r.Cache = &policy.Cache{Partition: []string{"user-agent", "x-team"}} },
+		"idempotency": func(r *policy.Route) { r.Idempotency = &policy.Idempotency{Header: "idempotency-key"} },
+	} {
+		s := chatPolicy()
+		change(&s.Routes[1])
+		rules := forwardRules(s)
+		if rules.AllowedHeaders != nil || ForwardedHeaders(s) != nil {
+			t.Errorf("%s: only some headers are forwarded: %v", what, rules)
+		}
+		withheld := WithheldHeaders(s)
+		if len(rules.DisallowedHeaders.GetPatterns()) != len(withheld) || !slices.IsSorted(withheld) {
+			t.Errorf("%s: withheld %v, rendered %v", what, withheld, rules.DisallowedHeaders)
+		}
+		if !slices.Contains(withheld, "set-cookie") || slices.Contains(withheld, "authorization") || slices.Contains(withheld, "cookie") {
+			t.Errorf("%s: withheld %v", what, withheld)
+		}
+		if got, want := slices.Contains(withheld, "user-agent"), what != "cache"; got != want {
+			t.Errorf("%s: user-agent withheld: %v, want %v", what, got, want)
+		}
+	}
+}
+
+func TestFurtherHeadersAreForwardedWhereTheyAreOfUse(t *testing.T) {
+	s := chatPolicy()
+	s.Routes[0].Retries = 1
+	s.Tiers = append(s.Tiers, policy.Tier{Name: "canned", Template: &policy.Template{Text: "sorry"}})
+	s.Routes[1].Ladder = append(s.Routes[1].Ladder, policy.Rung{Tier: 2})
+	for _, name := range []string{"x-stainless-retry-count", "accept"} {
+		if !slices.Contains(ForwardedHeaders(s), name) || slices.Contains(ForwardedHeaders(chatPolicy()), name) {
+			t.Errorf("%s: forwarded %v, and without use for it %v", name, ForwardedHeaders(s), ForwardedHeaders(chatPolicy()))
+		}
 	}
 }
 

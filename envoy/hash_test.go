@@ -22,6 +22,19 @@ func TestConfigHashChangesWithWhatThePolicyContributes(t *testing.T) {
 		"largest budget":  func(s *policy.Snapshot) { s.Routes[1].Budget.Max = time.Minute },
 		"budget header":   func(s *policy.Snapshot) { s.Budget.Header = "x-patience" },
 		"seal":            func(s *policy.Snapshot) { s.Routes[0].Stream = policy.DefaultStream() },
+		"retries":         func(s *policy.Snapshot) { s.Routes[0].Retries = 1 },
+		"cache":           func(s *policy.Snapshot) { s.Routes[0].Cache = &policy.Cache{} },
+		"cache partition": func(s *policy.Snapshot) { s.Routes[0].Cache = &policy.Cache{Partition: []string{"user-agent"}} },
+		"idempotency":     func(s *policy.Snapshot) { s.Routes[1].Idempotency = &policy.Idempotency{} },
+		"model's name":    func(s *policy.Snapshot) { s.Tiers[1].Model.Rewrite.Model = "llama" },
+		"rewritten path":  func(s *policy.Snapshot) { s.Tiers[0].Model.Rewrite.Path = "/v2" },
+		"set headers": func(s *policy.Snapshot) {
+			s.Tiers[0].Model.Rewrite.Headers = []policy.Header{{Name: "a", Value: "b"}}
+		},
+		"template": func(s *policy.Snapshot) {
+			s.Tiers = append(s.Tiers, policy.Tier{Name: "t", Template: &policy.Template{Text: "sorry"}})
+			s.Routes[0].Ladder = append(s.Routes[0].Ladder, policy.Rung{Tier: 2})
+		},
 		"priority header": func(s *policy.Snapshot) { s.Priority.Header = "x-class" },
 		"a tier of no use": func(s *policy.Snapshot) {
 			s.Tiers = append(s.Tiers, policy.Tier{Name: "z", Model: &policy.Model{Concurrency: 1}})
@@ -49,7 +62,14 @@ func TestConfigHashIgnoresWhatEnvoyNeedNotKnow(t *testing.T) {
 		"priority values": func(s *policy.Snapshot) { s.Priority.Values = map[string]int{"gold": 1} },
 		"default budget":  func(s *policy.Snapshot) { s.Budget.Default = time.Second },
 		"stream timers":   func(s *policy.Snapshot) { s.Routes[0].Stream = policy.Stream{Watch: true, Idle: time.Second} },
-		"shed status":     func(s *policy.Snapshot) { s.Routes[0].ShedStatus = map[string]int{"queue_full": 429} },
+		"wait_over":       func(s *policy.Snapshot) { s.Routes[0].Ladder[1] = policy.Rung{Tier: 1, HasWaitOver: true} },
+		"dwell":           func(s *policy.Snapshot) { s.Routes[0].Dwell = time.Second },
+		"store":           func(s *policy.Snapshot) { s.Store.Memory = 1 },
+		"a tier that needs no compute": func(s *policy.Snapshot) {
+			s.Tiers = append(s.Tiers, policy.Tier{Name: "c", Cache: &policy.Cached{StaleFor: time.Hour}})
+			s.Routes[0].Ladder = append([]policy.Rung{{Tier: 2}}, s.Routes[0].Ladder...)
+		},
+		"shed status": func(s *policy.Snapshot) { s.Routes[0].ShedStatus = map[string]int{"queue_full": 429} },
 	} {
 		s := chatPolicy()
 		change(s)
@@ -61,6 +81,7 @@ func TestConfigHashIgnoresWhatEnvoyNeedNotKnow(t *testing.T) {
 
 func TestTheBootstrapAnnouncesTheHashWhateverTheAddresses(t *testing.T) {
 	other := chatOptions()
+	other.BodyLimit = 1
 	other.Listen, other.Admin, other.AccessLog, other.Processor = "127.0.0.1:1", "", "", "10.0.0.9:1"
 	other.Upstreams = append(other.Upstreams, Upstream{Tier: "full", Host: "10.0.0.2", Port: 1})
 	want := "- key: " + MetadataConfigHash + "\n                  value: "

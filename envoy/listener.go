@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -53,7 +54,7 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 	h := &hcmv3.HttpConnectionManager{
 		StatPrefix:         statPrefix,
 		CodecType:          hcmv3.HttpConnectionManager_AUTO,
-		StreamIdleTimeout:  durationpb.New(max(minStreamIdle, maxWait(s)+time.Minute)),
+		StreamIdleTimeout:  durationpb.New(streamIdle(s)),
 		StreamFlushTimeout: durationpb.New(streamFlush),
 		// One spelling per path: otherwise /v1//chat, /x/../v1/chat or /v1%2Fchat reaches the upstream past the policy's
 		// matcher.
@@ -76,6 +77,9 @@ func connectionManager(pack *packer, s *policy.Snapshot, p *parsed, hash string)
 	return h
 }
 
+// streamIdle is how long a stream may be silent on routes that say nothing longer.
+func streamIdle(s *policy.Snapshot) time.Duration { return max(minStreamIdle, maxWait(s)+time.Minute) }
+
 // clientHTTP2 are the HTTP/2 settings towards clients. The window of a stream is also how much of an answer Envoy keeps
 // for a client that does not read it (16 MiB by default): as much work of a model would nobody stop. AllowConnect:
 // websockets over HTTP/2, RFC 8441.
@@ -88,10 +92,14 @@ func clientHTTP2() *corev3.Http2ProtocolOptions {
 }
 
 func routeConfig(pack *packer, s *policy.Snapshot, p *parsed) *routev3.RouteConfiguration {
-	return &routev3.RouteConfiguration{
+	c := &routev3.RouteConfiguration{
 		Name:         statPrefix,
 		VirtualHosts: []*routev3.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: routes(pack, s, p)}},
 	}
+	if slices.ContainsFunc(s.Tiers, func(t policy.Tier) bool { return t.Model != nil && renames(s, t.Name) }) {
+		c.RequestHeadersToRemove = []string{RouteHeader}
+	}
+	return c
 }
 
 func httpFilter(name string, pack *packer, config proto.Message) *hcmv3.HttpFilter {

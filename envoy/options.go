@@ -20,6 +20,7 @@ const (
 	DefaultAdmin      = "127.0.0.1:9901"                     // Envoy's admin listener, loopback only
 	DefaultAccessLog  = "/dev/stdout"                        // one JSON object per line
 	DefaultUpstreamCA = "/etc/ssl/certs/ca-certificates.crt" // authorities an https upstream is verified against
+	DefaultBodyLimit  = 8 << 20                              // bytes of a request body that the plugin decides about
 )
 
 // Options are the addresses a bootstrap needs beside the policy.
@@ -47,6 +48,9 @@ type Options struct {
 	// EnvoyVersion is the Envoy the configuration is for, as MAJOR.MINOR or MAJOR.MINOR.PATCH; empty means 1.37 or
 	// newer.
 	EnvoyVersion string
+	// BodyLimit is the largest request body, in bytes, on routes whose requests are decided about with their body; a
+	// larger one is answered 413. 0 means DefaultBodyLimit. Other routes take bodies of any size.
+	BodyLimit int64
 }
 
 // Scheme says how an upstream is spoken to.
@@ -155,6 +159,9 @@ func (o Options) parse(s *policy.Snapshot) (*parsed, error) {
 	var errs []error
 	var err error
 	if err := p.parseSeal(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := p.parseBodyLimit(); err != nil {
 		errs = append(errs, err)
 	}
 	if p.listen, err = parseBind("listen", o.Listen); err != nil {

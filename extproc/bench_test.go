@@ -175,7 +175,7 @@ func dialUnix(b *testing.B, register func(grpc.ServiceRegistrar)) pb.ExternalPro
 	if err != nil {
 		b.Fatal(err)
 	}
-	g := grpc.NewServer(ServerOptions()...)
+	g := grpc.NewServer(ServerOptions(8 << 20)...)
 	register(g)
 	var served sync.WaitGroup
 	served.Go(func() {

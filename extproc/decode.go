@@ -67,6 +67,10 @@ func decodeRequest(m *pb.HttpHeaders) engine.Request {
 			r.Method = value(h)
 		case ":path":
 			r.Path = value(h)
+		case ":authority":
+			r.Host = strings.ToLower(value(h))
+		case "content-length":
+			r.Length, _ = strconv.ParseInt(value(h), 10, 64)
 		default:
 			r.Headers = append(r.Headers, outcome.Header{Name: strings.ToLower(name), Value: value(h)})
 		}
@@ -74,10 +78,23 @@ func decodeRequest(m *pb.HttpHeaders) engine.Request {
 	return r
 }
 
+// headersOf is all of a message's headers but the pseudo headers.
+func allHeaders(m *pb.HttpHeaders) []outcome.Header {
+	hs := m.GetHeaders().GetHeaders()
+	out := make([]outcome.Header, 0, len(hs))
+	for _, h := range hs {
+		if name := h.GetKey(); !strings.HasPrefix(name, ":") {
+			out = append(out, outcome.Header{Name: strings.ToLower(name), Value: value(h)})
+		}
+	}
+	return out
+}
+
 // decodeAnswer reads the headers of an answer for the session. told is false when Envoy did not send the attributes
 // that tell its own answers from the upstream's: they then count as the upstream's.
 func decodeAnswer(m *pb.HttpHeaders, attrs map[string]*structpb.Struct, sealed bool) (ev session.ResponseHeaders, told bool) {
 	ev.EndOfBody = m.GetEndOfStream()
+	ev.Attempts = int(attrs[attributesKey].GetFields()["upstream.request_attempt_count"].GetNumberValue())
 	inner, unreachable := "", false
 	for _, h := range m.GetHeaders().GetHeaders() {
 		switch h.GetKey() {

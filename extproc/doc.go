@@ -8,6 +8,6 @@
 // Send may block and must not run twice at once. No lock is held while the engine, a limiter or Send is called.
 //
 //	s := extproc.New(snapshot, extproc.Options{})
-//	g := grpc.NewServer(extproc.ServerOptions()...)
+//	g := grpc.NewServer(extproc.ServerOptions(8 << 20)...)
 //	s.Register(g)
 package extproc

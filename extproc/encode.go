@@ -10,6 +10,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/envoy-brownout/brownout/envoy"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 	"github.com/envoy-brownout/brownout/internal/session"
 )
@@ -18,6 +19,11 @@ import (
 const (
 	headerRemaining = "x-deadline-remaining-ms"
 	headerCovers    = "x-deadline-covers"
+
+	headerRetryOn    = envoy.RetryOnHeader
+	headerMaxRetries = envoy.MaxRetriesHeader
+	retryOn          = envoy.RetryOn
+	maxRetries       = envoy.MaxRetries
 )
 
 // ownNames are the request headers only we may set. Envoy removes a caller's before routing
@@ -48,17 +54,57 @@ func watched() *mode.ProcessingMode {
 	}
 }
 
+// encodeAskBody holds a request until its body is there, which Envoy then sends whole.
+func encodeAskBody() *pb.ProcessingResponse {
+	m := requestHeaders(&pb.CommonResponse{})
+	m.ModeOverride = watched()
+	m.ModeOverride.RequestBodyMode = mode.ProcessingMode_BUFFERED
+	return m
+}
+
 // encodeContinue lets a request go upstream; the route is chosen anew because x-tier decides it. seal is what the route
 // over the seal matches, and id whose answer it is; "" for the plain route.
 func encodeContinue(c session.Continue, seal, id string) *pb.ProcessingResponse {
+	m := requestHeaders(continuing(c, seal, id))
+	if c.Watched {
+		m.ModeOverride = watched()
+	}
+	return m
+}
+
+// encodeContinueWithBody does the same where the body was asked for.
+func encodeContinueWithBody(c session.Continue, seal, id string) *pb.ProcessingResponse {
+	common := continuing(c, seal, id)
+	if c.Body != nil {
+		h := common.HeaderMutation
+		h.SetHeaders = set(h.SetHeaders, "content-length", strconv.Itoa(len(c.Body)))
+		common.BodyMutation = &pb.BodyMutation{Mutation: &pb.BodyMutation_Body{Body: c.Body}}
+	}
+	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_RequestBody{RequestBody: &pb.BodyResponse{Response: common}}}
+}
+
+// continuing is what both say.
+func continuing(c session.Continue, seal, id string) *pb.CommonResponse {
 	covers := "first_content"
 	if c.CoversWhole {
 		covers = "whole"
 	}
-	hs := make([]*corev3.HeaderValueOption, 0, 3)
+	hs := make([]*corev3.HeaderValueOption, 0, 3+len(c.Headers))
+	for _, h := range c.Headers {
+		hs = set(hs, h.Name, h.Value)
+	}
 	hs = set(hs, outcome.HeaderTier, c.Tier)
 	hs = set(hs, headerRemaining, strconv.FormatInt(c.RemainingMillis, 10))
 	hs = set(hs, headerCovers, covers)
+	if c.Path != "" {
+		hs = set(hs, ":path", c.Path)
+	}
+	if c.Rewritten {
+		hs = set(hs, envoy.RouteHeader, c.Route)
+	}
+	if c.Retry {
+		hs = set(set(hs, headerRetryOn, retryOn), headerMaxRetries, maxRetries)
+	}
 	remove := ownNames
 	if seal != "" {
 		hs = set(set(hs, headerSeal, seal), headerID, id)
@@ -67,14 +113,10 @@ func encodeContinue(c session.Continue, seal, id string) *pb.ProcessingResponse 
 	if c.Watched {
 		remove = append(remove[:len(remove):len(remove)], "accept-encoding")
 	}
-	m := requestHeaders(&pb.CommonResponse{
+	return &pb.CommonResponse{
 		HeaderMutation:  &pb.HeaderMutation{SetHeaders: hs, RemoveHeaders: remove},
 		ClearRouteCache: true,
-	})
-	if c.Watched {
-		m.ModeOverride = watched()
 	}
-	return m
 }
 
 // encodePassThrough lets a request go on and asks to hear no more of it.

@@ -47,11 +47,14 @@ var effects = []struct {
 	{"send_end", session.SendBody{End: true}},
 	{"reset", session.Reset{}},
 	{"", session.CancelUpstream{}}, {"", session.FinishUpstream{}},
+	{"ask_body", session.AskBody{}},
+	{"continue_rewritten", session.Continue{Tier: "small", RemainingMillis: 2450, Watched: true, Retry: true, Rewritten: true, Route: "chat",
+		Path: "/small", Headers: []outcome.Header{{Name: "x-model-pool", Value: "small"}}}},
 	{"reply_shed", session.Reply{Reply: outcome.ShedReply(outcome.ShedQueueFull, 503, 700*time.Millisecond)}},
 	{"reply_shed_429", session.Reply{Reply: outcome.ShedReply(outcome.ShedQueueFull, 429, 1200*time.Millisecond)}},
 	{"reply_expired", session.Reply{Reply: outcome.ShedReply(outcome.ShedDeadlineExpired, 503, 500*time.Millisecond)}},
 	{"reply_deadline", session.Reply{Reply: outcome.DeadlineReply()}},
-	{"", session.Offer{}}, {"", session.Abandon{}}, {"", session.ReleaseSlot{}}, {"", session.Finish{}}, {"", session.ProtocolError{What: "test"}},
+	{"", session.Offer{}}, {"", session.OfferBody{}}, {"", session.Fallback{Why: outcome.DegradedDeadline}}, {"", session.Abandon{}}, {"", session.ReleaseSlot{}}, {"", session.Finish{}}, {"", session.ProtocolError{What: "test"}},
 }
 
 func TestEveryEffectIsEncodedAsItsGoldenSays(t *testing.T) {

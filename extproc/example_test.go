@@ -24,7 +24,7 @@ routes:
 	}
 	processor := extproc.New(snapshot, extproc.Options{})
 	defer processor.Close()
-	server := grpc.NewServer(extproc.ServerOptions()...)
+	server := grpc.NewServer(extproc.ServerOptions(8 << 20)...)
 	defer server.Stop()
 	processor.Register(server) // then: server.Serve(listener)
 	for service := range server.GetServiceInfo() {

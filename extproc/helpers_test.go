@@ -70,12 +70,21 @@ type recorder struct {
 	waits   []string
 	ignored []string
 	stale   []bool
+	replays map[string]int
 }
 
 func (r *recorder) Arrived(route string) { r.add(func() { r.arrived = append(r.arrived, route) }) }
 func (r *recorder) Finished(f Record)    { r.add(func() { r.records = append(r.records, f) }) }
 func (r *recorder) Ignored(name string)  { r.add(func() { r.ignored = append(r.ignored, name) }) }
 func (r *recorder) EnvoyStale(s bool)    { r.add(func() { r.stale = append(r.stale, s) }) }
+func (r *recorder) Replayed(result string) {
+	r.add(func() {
+		if r.replays == nil {
+			r.replays = make(map[string]int)
+		}
+		r.replays[result]++
+	})
+}
 func (r *recorder) Waited(tier, class string, d time.Duration) {
 	r.add(func() { r.waits = append(r.waits, fmt.Sprintf("%s/%s %s", tier, class, d)) })
 }
@@ -133,7 +142,7 @@ func newRig(t testing.TB, src string, o Options) *rig {
 		o.Observer = r.obs
 	}
 	r.srv = New(compile(t, src), o)
-	g := grpc.NewServer(ServerOptions()...)
+	g := grpc.NewServer(ServerOptions(8 << 20)...)
 	r.srv.Register(g)
 	var served sync.WaitGroup
 	r.conn = serveInMemory(t, g, &served)

@@ -7,7 +7,9 @@ import "time"
 type Record struct {
 	Route, Class       string
 	Outcome, Source    string
-	Tier, Degraded     string        // the tier that ran it; why a lower one
+	Tier, Degraded     string        // the tier that ran it; why the answer is not the full one
+	Answerer           string        // the tier whose replay or template was the answer
+	Retries            int           // of Envoy at the upstream
 	Shed, ShedTier     string        // why it was refused; the tier of the first refusal
 	Status             int           // sent to the caller, 0: none
 	UpstreamOutcome    string        // how the upstream did, when it was reached
@@ -16,6 +18,9 @@ type Record struct {
 	Dialect, Terminal  string        // of a stream that we ended: its dialect and why
 	Cut, Sealed        bool          // the upstream died in its answer; the seal told so
 	Details            string        // Envoy's response code details, of an answer it wrote itself
+	Finish             string        // the upstream's last finish reason, as it sent it
+	Input, Output      int           // tokens, as the upstream counted them; 0: not said
+	Bytes              int64         // of a watched answer's body, that went on
 }
 
 // Observer hears of everything that is counted. Its methods are called on request paths: they must not block. They
@@ -29,6 +34,8 @@ type Observer interface {
 	Waited(tier, class string, d time.Duration)
 	// Ignored: a request header's value was of no use.
 	Ignored(header string)
+	// Replayed: something happened to a kept answer or an idempotency key; result is a word from a closed set.
+	Replayed(result string)
 	// EnvoyStale: the Envoy in front runs a configuration that does not fit, or fits again.
 	EnvoyStale(stale bool)
 }
@@ -42,6 +49,7 @@ func (nobody) Arrived(string)                       {}
 func (nobody) Finished(Record)                      {}
 func (nobody) Waited(string, string, time.Duration) {}
 func (nobody) Ignored(string)                       {}
+func (nobody) Replayed(string)                      {}
 func (nobody) EnvoyStale(bool)                      {}
 
 // guarded keeps the failures of an Observer from the requests it hears of: counting is not worth a request, and still
@@ -69,6 +77,11 @@ func (g guarded) Waited(tier, class string, d time.Duration) {
 func (g guarded) Ignored(header string) {
 	defer g.catch()
 	g.Observer.Ignored(header)
+}
+
+func (g guarded) Replayed(result string) {
+	defer g.catch()
+	g.Observer.Replayed(result)
 }
 
 func (g guarded) EnvoyStale(stale bool) {

@@ -3,7 +3,6 @@ package extproc
 import (
 	"log/slog"
 	"math"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/engine"
 	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/internal/replay"
 	"github.com/envoy-brownout/brownout/internal/session"
 	"github.com/envoy-brownout/brownout/policy"
 )
@@ -28,6 +28,13 @@ type Options struct {
 	// FinishUpstream ends the answer of the request of that id, which has gone over the seal and is complete but stays
 	// open. Default: nothing.
 	FinishUpstream func(id string)
+	// Blocked says whether the caller of the request of that id, which has gone over the seal, does not take what is there
+	// of its answer. Default: it does.
+	Blocked func(id string) bool
+	// Store keeps answers for replays. Default: this process's memory, of the size the policy says.
+	Store replay.Store
+	// Secret is the key of the HMAC over callers' credentials. Default: a random one.
+	Secret []byte
 }
 
 // Server is the external processor. Make one with New; it serves any number of streams.
@@ -44,15 +51,19 @@ type Server struct {
 	sealed   registry
 	cancel   func(id string)
 	finish   func(id string)
+	blocked  func(id string) bool
 	held     atomic.Int64 // bytes of answers held back
 	nagged   atomic.Int64 // when an unexpected message was last complained about, in Unix seconds
 }
 
 // New makes a server for a policy.
 func New(s *policy.Snapshot, o Options) *Server {
-	srv := &Server{log: o.Logger, obs: o.Observer, engine: engine.New(time.Now(), s), cancel: o.CancelUpstream, finish: o.FinishUpstream}
+	srv := &Server{log: o.Logger, obs: o.Observer, cancel: o.CancelUpstream, finish: o.FinishUpstream, blocked: o.Blocked}
 	if srv.finish == nil {
 		srv.finish = func(string) {}
+	}
+	if srv.blocked == nil {
+		srv.blocked = func(string) bool { return false }
 	}
 	if srv.cancel == nil {
 		srv.cancel = func(string) {}
@@ -64,6 +75,7 @@ func New(s *policy.Snapshot, o Options) *Server {
 		srv.obs = nobody{}
 	}
 	srv.obs = guarded{srv.obs, srv.complain}
+	srv.engine = engine.New(time.Now(), s, engine.Options{Store: o.Store, Secret: o.Secret, Replay: srv.obs.Replayed})
 	srv.alarm.next, srv.alarm.tick = srv.engine.NextWake, srv.engine.Tick
 	srv.setHash(s)
 	return srv
@@ -71,6 +83,9 @@ func New(s *policy.Snapshot, o Options) *Server {
 
 // Register adds the service to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) { pb.RegisterExternalProcessorServer(r, s) }
+
+// messageRoom is what a message needs beside a body: headers, attributes and their framing.
+const messageRoom = 1 << 20
 
 // minPing is the shortest time between two pings of an Envoy that is not an attack.
 const minPing = time.Second
@@ -83,9 +98,11 @@ const (
 )
 
 // ServerOptions are the gRPC settings the processor needs: no age limit on connections, which would cut long answers,
-// as many streams per connection as Envoy opens, pings as often as Envoy sends them, and windows of a fixed size.
-func ServerOptions() []grpc.ServerOption {
+// as many streams per connection as Envoy opens, pings as often as Envoy sends them, windows of a fixed size, and messages
+// large enough for a request body of bodyLimit bytes.
+func ServerOptions(bodyLimit int64) []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(int(min(bodyLimit, math.MaxInt32-messageRoom)) + messageRoom),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
@@ -167,20 +184,43 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 		st.req = decodeRequest(m.RequestHeaders)
 		st.req.MaxWait, st.req.RouteTimeout, st.req.Routes = a.maxWait, a.routeTimeout, a.known
 		id, known := dialect.ByPath(pathOnly(st.req.Path))
-		st.post(letter{ev: session.RequestHeaders{Dialect: id, Known: known, Array: strings.Contains(st.req.Path, ":streamGenerateContent")}})
+		st.req.Dialect, st.req.More = id, !m.RequestHeaders.GetEndOfStream()
+		st.post(letter{ev: session.RequestHeaders{Dialect: id, Known: known, Array: dialect.StreamsAsArray(st.req.Path)}})
 	case *pb.ProcessingRequest_RequestBody:
-		st.post(letter{ev: session.Body{Phase: session.RequestBody}})
+		st.post(letter{ev: session.Body{Phase: session.RequestBody, Data: m.RequestBody.GetBody(), End: m.RequestBody.GetEndOfStream()}})
 	case *pb.ProcessingRequest_RequestTrailers:
 		st.post(letter{ev: session.Body{Phase: session.RequestTrailers}})
 	case *pb.ProcessingRequest_ResponseBody:
 		st.post(letter{ev: session.Body{Phase: session.ResponseBody, Data: m.ResponseBody.GetBody(), End: m.ResponseBody.GetEndOfStream()}})
 	case *pb.ProcessingRequest_ResponseHeaders:
 		ev, told := decodeAnswer(m.ResponseHeaders, attrs, st.sealed())
+		if st.keep {
+			ev.Headers = allHeaders(m.ResponseHeaders)
+		}
 		st.srv.checkAttributes(time.Now(), told)
 		st.post(letter{ev: ev})
 	case *pb.ProcessingRequest_ResponseTrailers:
 		st.post(letter{ev: decodeTrailers(m.ResponseTrailers, st.sealed())})
 	}
+}
+
+// ended is what the engine hears of the end of a request.
+func ended(now time.Time, f session.Finish) engine.Ended {
+	end := engine.Ended{
+		Outcome: f.Outcome, Admitted: !f.AdmittedAt.IsZero(), Tier: f.Tier, Reason: f.Ran, Attempts: f.Attempts,
+		Status: f.Upstream, Headers: f.Headers, Body: f.Kept, Whole: f.Whole, Dialect: f.Dialect.String(), Degraded: f.Inner,
+		Reply: f.Replied, Failed: f.Failed,
+	}
+	if end.Failed == outcome.DegradedNone {
+		end.Failed = f.Terminal
+	}
+	if end.Admitted {
+		end.Service = now.Sub(f.AdmittedAt)
+	}
+	if !f.ContentAt.IsZero() {
+		end.First = f.ContentAt.Sub(f.AdmittedAt)
+	}
+	return end
 }
 
 func record(now time.Time, f session.Finish, class string, arrived time.Time) Record {
@@ -191,6 +231,13 @@ func record(now time.Time, f session.Finish, class string, arrived time.Time) Re
 	}
 	if r.Route == "" {
 		r.Route = RouteNone
+	}
+	if f.AnsweredBy != "" {
+		r.Answerer = f.AnsweredBy
+	}
+	r.Retries, r.Finish, r.Input, r.Output, r.Bytes = max(0, f.Attempts-1), f.Reason, f.Usage.Input, f.Usage.Output, f.Bytes
+	if r.Dialect == "" && f.Bytes > 0 {
+		r.Dialect = f.Dialect.String()
 	}
 	if !f.AdmittedAt.IsZero() {
 		r.Upstream, r.UpstreamOutcome = now.Sub(f.AdmittedAt), f.Outcome.String()
@@ -217,7 +264,9 @@ func (s *Server) logRequest(r Record, verbose bool) {
 	}
 	log("request", slog.String("route", r.Route), slog.String("outcome", r.Outcome), slog.String("source", r.Source),
 		slog.String("tier", r.Tier), slog.String("reason", r.Shed+r.Degraded), slog.Int("status", r.Status),
-		slog.Int64("took_ms", r.Duration.Milliseconds()), slog.String("details", r.Details))
+		slog.Int64("took_ms", r.Duration.Milliseconds()), slog.String("details", r.Details),
+		slog.String("dialect", r.Dialect), slog.Bool("cut", r.Cut), slog.Int64("bytes", r.Bytes), slog.String("finish", r.Finish),
+		slog.Int("input_tokens", r.Input), slog.Int("output_tokens", r.Output))
 }
 
 // nagEvery is how often unexpected messages are complained about; who sends them decides how many there are.

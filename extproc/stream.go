@@ -42,12 +42,14 @@ type stream struct {
 	id      atomic.Pointer[string] // set once the request goes over the seal
 
 	// Written and read only while draining, by one goroutine at a time.
-	ticket  *limit.Ticket
-	waiting *engine.Waiting
-	class   string
-	arrived time.Time
-	effects []session.Effect
-	duplex  bool // the answer's body comes and goes as a stream
+	ticket    *limit.Ticket
+	admission *engine.Admission
+	class     string
+	arrived   time.Time
+	effects   []session.Effect
+	duplex    bool // the answer's body comes and goes as a stream
+	buffered  bool // the request's body was asked for: a reply to it is owed, not to the headers
+	keep      bool // the answer is to be kept
 
 	mu        sync.Mutex // guards the fields below; not held while effects are performed
 	box       []letter
@@ -97,8 +99,11 @@ func (st *stream) step(now time.Time, ev session.Event) (effects []session.Effec
 	defer func() {
 		if p := recover(); p != nil {
 			st.srv.complain("session failed, the rest of the stream passes through", p)
-			st.sess = session.Passing(st.duplex)
-			effects = st.sess.Step(nil, now, ev)
+			if st.replaceLocked(false) {
+				effects = []session.Effect{session.Reset{}}
+			} else {
+				effects = st.sess.Step(nil, now, ev)
+			}
 			if st.books == opened {
 				effects = append(effects, session.Finish{Outcome: outcome.Unmatched})
 			}
@@ -114,15 +119,42 @@ func (st *stream) attempt(now time.Time, ev session.Event, e session.Effect) {
 		if p := recover(); p != nil {
 			st.srv.complain("effect failed, the rest of the stream passes through", p)
 			st.mu.Lock()
-			st.sess = session.Passing(st.duplex)
-			if st.owed {
+			broken := st.replaceLocked(true)
+			if st.owed && !broken {
 				st.box = append([]letter{{ev: ev}}, st.box...)
 			}
 			st.mu.Unlock()
+			if broken {
+				st.send(encodeReset())
+			}
 			st.writeOff(now)
 		}
 	}()
 	st.perform(now, e)
+}
+
+// replaceLocked replaces a session that failed. What it held back of an answer is lost, and so is what an effect did not
+// send (lossy): the answer must then be broken off, true. The seal may no longer end it either.
+func (st *stream) replaceLocked(lossy bool) (broken bool) {
+	broken = st.duplex && (lossy || st.withholds())
+	st.sess = session.Passing(st.duplex)
+	if broken {
+		st.sess = session.Broken()
+	}
+	if id := st.id.Load(); id != nil {
+		st.srv.sealed.leave(*id)
+	}
+	return broken
+}
+
+// withholds asks a session that has failed what it holds back; one that cannot say it may hold anything.
+func (st *stream) withholds() (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = true
+		}
+	}()
+	return st.sess.Withholds()
 }
 
 // writeOff ends the accounting of a request whose handling failed: it goes on as if no route had matched.
@@ -132,8 +164,8 @@ func (st *stream) writeOff(now time.Time) {
 			st.srv.complain("accounting failed", p)
 		}
 	}()
-	if st.waiting != nil {
-		st.waiting.Abandon()
+	if st.admission != nil {
+		st.admission.Abandon()
 	}
 	st.mu.Lock()
 	arrived := st.books == opened
@@ -147,9 +179,18 @@ func (st *stream) perform(now time.Time, e session.Effect) {
 	switch e := e.(type) {
 	case session.Offer:
 		st.offer(now)
+	case session.AskBody:
+		st.buffered, st.duplex = true, true
+		st.reply(encodeAskBody())
+	case session.OfferBody:
+		if st.admission != nil {
+			st.decide(now, st.admission.Body(now, e.Data))
+		}
+	case session.Fallback:
+		st.fallBack(now, e.Why)
 	case session.Abandon:
-		if st.waiting != nil {
-			st.waiting.Abandon()
+		if st.admission != nil {
+			st.admission.Abandon()
 		}
 	case session.ReleaseSlot:
 		st.release(now)
@@ -201,14 +242,17 @@ func (st *stream) send(m *pb.ProcessingResponse) {
 
 // goUpstream lets the request go, over the seal where policy and Envoy's configuration have one.
 func (st *stream) goUpstream(c session.Continue) {
-	st.duplex = c.Watched
-	if !c.Sealed {
-		st.reply(encodeContinue(c, "", ""))
+	st.duplex = st.duplex || c.Watched
+	seal, id := "", ""
+	if c.Sealed {
+		seal, id = st.seal, st.srv.sealed.enter(st)
+		st.id.Store(&id)
+	}
+	if st.buffered {
+		st.reply(encodeContinueWithBody(c, seal, id))
 		return
 	}
-	id := st.srv.sealed.enter(st)
-	st.id.Store(&id)
-	st.reply(encodeContinue(c, st.seal, id))
+	st.reply(encodeContinue(c, seal, id))
 }
 
 func (st *stream) sealed() bool { return st.id.Load() != nil }
@@ -223,9 +267,9 @@ func (st *stream) sendBody(b session.SendBody) {
 }
 
 func (st *stream) offer(now time.Time) {
-	v, w := st.srv.engine.Offer(now, st.req, st.settled)
+	v, a := st.srv.engine.Offer(now, st.req, st.settled)
 	st.req.Headers = nil
-	st.waiting, st.class, st.arrived = w, v.Class, now
+	st.admission, st.class, st.arrived = a, v.Class, now
 	route := v.Route
 	if v.Kind == engine.Unmatched {
 		route = RouteNone
@@ -236,20 +280,41 @@ func (st *stream) offer(now time.Time) {
 	for _, name := range v.Ignored {
 		st.srv.obs.Ignored(name)
 	}
-	if v.Kind == engine.Parked {
+	st.decide(now, v)
+}
+
+// decide tells the session what the engine says.
+func (st *stream) decide(now time.Time, v engine.Verdict) {
+	switch v.Kind {
+	case engine.Looking: // the next verdict comes by itself
+		return
+	case engine.Parked:
 		st.post(letter{ev: session.Parked{Route: v.Route, GiveUp: v.GiveUp}})
-		st.srv.alarm.arm(v.GiveUp)
+		st.srv.alarm.arm(v.WakeAt)
 		return
 	}
+	st.keep = v.Keep > 0
 	st.post(st.verdictLetter(v))
 	st.observeWaits(v)
 }
 
 // settled receives the verdict of a parked request, on the goroutine that decided it.
 func (st *stream) settled(v engine.Verdict) {
-	st.post(st.verdictLetter(v))
-	st.observeWaits(v)
+	st.decide(time.Now(), v)
 	st.out.kick()
+}
+
+// fallBack asks what stands in for an answer that failed; the session hears it before anything else.
+func (st *stream) fallBack(now time.Time, why outcome.Degraded) {
+	var ev session.Fallen
+	if st.admission != nil {
+		if v, ok := st.admission.Fallback(now, why); ok {
+			ev.Answer = answered(v)
+		}
+	}
+	st.mu.Lock()
+	st.box = append([]letter{{ev: ev}}, st.box...)
+	st.mu.Unlock()
 }
 
 func (st *stream) observeWaits(v engine.Verdict) {
@@ -262,11 +327,22 @@ func (st *stream) verdictLetter(v engine.Verdict) letter {
 	switch v.Kind {
 	case engine.Admitted:
 		return letter{session.Admitted{Route: v.Route, Tier: v.Tier, Reason: v.Reason, Deadline: v.Deadline,
-			ExpiredStatus: v.ShedStatus, Watch: watchOf(v.Stream, st.seal != "")}, v.Ticket}
+			ExpiredStatus: v.ShedStatus, Watch: watchOf(v.Stream, st.seal != ""),
+			Rewritten: v.Rewrite.Named, Path: v.Rewrite.Path, Headers: v.Rewrite.Headers, Body: v.Rewrite.Body, Retry: v.Retry,
+			Fallback: v.Fallback, ReplaceEmpty: v.ReplaceEmpty, Keep: v.Keep}, v.Ticket}
+	case engine.NeedBody:
+		return letter{ev: session.NeedBody{Route: v.Route, Deadline: v.Deadline, ExpiredStatus: v.ShedStatus, Pinned: v.Pinned}}
+	case engine.Answered:
+		return letter{ev: *answered(v)}
 	case engine.Shed:
-		return letter{ev: session.Refused{Route: v.Route, Reason: v.Shed, Tier: v.ShedTier, Status: v.ShedStatus, RetryAfter: v.RetryAfter}}
+		return letter{ev: session.Refused{Route: v.Route, Reason: v.Shed, Tier: v.ShedTier, Status: v.ShedStatus, RetryAfter: v.RetryAfter,
+			Pinned: v.Pinned}}
 	}
 	return letter{ev: session.Unmatched{}}
+}
+
+func answered(v engine.Verdict) *session.Answered {
+	return &session.Answered{Route: v.Route, Reply: v.Reply, Outcome: v.Outcome, Tier: v.Tier, Reason: v.Reason}
 }
 
 func (st *stream) release(now time.Time) {
@@ -281,6 +357,9 @@ func (st *stream) finish(now time.Time, f session.Finish) {
 		return
 	}
 	st.release(now)
+	if st.admission != nil {
+		st.admission.End(now, ended(now, f))
+	}
 	st.srv.tally.finish()
 	r := record(now, f, st.class, st.arrived)
 	st.srv.obs.Finished(r)
@@ -332,7 +411,8 @@ func (st *stream) wake() {
 	st.mu.Lock()
 	st.timerAt = time.Time{}
 	st.mu.Unlock()
-	st.post(letter{ev: session.Wake{}})
+	id := st.id.Load()
+	st.post(letter{ev: session.Wake{Blocked: id != nil && st.srv.blocked(*id)}})
 	st.out.kick()
 }
 

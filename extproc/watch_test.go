@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +172,40 @@ func TestALargePieceIsSentInParts(t *testing.T) {
 		}
 		c.abort()
 	})
+}
+
+// TestAWatchedAnswerWhoseHandlerFailsIsBrokenOffAndNeverEnded: what the session knew of it is lost, so it could only be
+// passed with a hole, or ended as if it were whole. The seal may not end it any more either.
+func TestAWatchedAnswerWhoseHandlerFailsIsBrokenOffAndNeverEnded(t *testing.T) {
+	for name, before := range map[string]func(c *call){
+		"while headers are held": func(*call) {},
+		"in the middle of an event": func(c *call) {
+			c.send(piece(frame+"data: {\"hal", false))
+			c.next()
+			c.nextBody()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, watchedPolicy, Options{Logger: slog.New(fragile{"unexpected message"})}, func(r *rig) {
+				c := r.openFor(time.Minute, metaSeal, "on")
+				c.stream()
+				before(c)
+				if !r.srv.Sealed("1") {
+					t.Error("the request is not sealed")
+				}
+				c.send(answer(200, "via_upstream")) // out of place: complaining about it fails
+				m, err := c.s.Recv()
+				if err == nil && m.GetResponseHeaders() != nil { // the message out of place is answered first
+					m, err = c.s.Recv()
+				}
+				if err != nil || m.GetImmediateResponse().GetDetails() != "brownout_reset" {
+					t.Errorf("got %v, %v, want that the answer is broken off", m, err)
+				}
+				if r.srv.Sealed("1") {
+					t.Error("the seal may still end the answer")
+				}
+				c.close()
+			})
+		})
+	}
 }

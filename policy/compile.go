@@ -21,13 +21,14 @@ func (f *File) Compile() (*Snapshot, []Problem) {
 	c.headers(s)
 	for i, t := range f.tiers {
 		c.index[t.name] = i
-		s.Tiers = append(s.Tiers, Tier{Name: t.name, Model: c.model(t)})
+		s.Tiers = append(s.Tiers, c.tier(t))
 	}
 	matches := make([]Match, len(f.routes))
 	for i, r := range f.routes {
-		s.Routes = append(s.Routes, c.route(r, s.Budget))
+		s.Routes = append(s.Routes, c.route(r, s))
 		matches[i] = s.Routes[i].Match
 	}
+	s.Store = c.store()
 	c.names()
 	c.unused()
 	c.unreachable(matches)
@@ -89,17 +90,32 @@ func (c *compiler) headers(s *Snapshot) {
 	c.errorAt(at, "header "+quote(s.Budget.Header)+" is both budget.header and priority.header", "choose two names")
 }
 
-func (c *compiler) model(t rawTier) *Model {
+// tier compiles a tier; of a kind that Load refused there is nothing in it.
+func (c *compiler) tier(t rawTier) Tier {
+	out := Tier{Name: t.name}
+	switch {
+	case t.model.set:
+		out.Model = c.model(t.model.v)
+	case t.cache.set:
+		out.Cache = &Cached{StaleFor: t.cache.v.staleFor.or(0)}
+	case t.template.set:
+		out.Template = &Template{Text: t.template.v.text.or("")}
+	}
+	return out
+}
+
+func (c *compiler) model(m rawModel) *Model {
+	rewrite := m.rewrite.v
 	return &Model{
-		Concurrency: c.concurrency(t),
-		Queue:       t.model.queue.or(0),
-		Order:       t.model.order.or(OrderEDF),
+		Concurrency: c.concurrency(m.concurrency),
+		Queue:       m.queue.or(0),
+		Order:       m.order.or(OrderEDF),
+		Rewrite:     Rewrite{Model: rewrite.model.or(""), Path: rewrite.path.or(""), Headers: slices.Clone(rewrite.headers.or(nil))},
 	}
 }
 
 // concurrency is this process's share of the tier's limit.
-func (c *compiler) concurrency(t rawTier) int {
-	raw := t.model.concurrency
+func (c *compiler) concurrency(raw rawConcurrency) int {
 	total, replicas := raw.total.or(1), raw.replicas.or(1)
 	if !raw.total.ok || !raw.replicas.ok {
 		return total
@@ -112,37 +128,24 @@ func (c *compiler) concurrency(t rawTier) int {
 	return share
 }
 
-func (c *compiler) route(r rawRoute, base Budget) Route {
-	budget := c.budget(r.budget, base, "the file's")
-	return Route{
-		Name:       r.name.v,
-		Match:      Match{Methods: slices.Clone(r.match.methods), Path: PathMatch{Prefix: r.match.path.prefix.or(""), Exact: r.match.path.exact.or("")}},
-		Budget:     budget,
-		Ladder:     c.ladder(r.ladder),
-		Failure:    r.failure.or(FailOpen),
-		ShedStatus: maps.Clone(r.shed.status),
-		Stream:     c.stream(r.stream, budget),
+func (c *compiler) route(r rawRoute, s *Snapshot) Route {
+	budget := c.budget(r.budget, s.Budget, "the file's")
+	ladder := c.ladder(r, budget)
+	out := Route{
+		Name:        r.name.v,
+		Match:       Match{Methods: slices.Clone(r.match.methods), Path: PathMatch{Prefix: r.match.path.prefix.or(""), Exact: r.match.path.exact.or("")}},
+		Budget:      budget,
+		Ladder:      ladder,
+		Failure:     r.failure.or(FailOpen),
+		ShedStatus:  maps.Clone(r.shed.status),
+		Stream:      c.stream(r.stream, budget),
+		Dwell:       r.dwell.or(c.file.dwell.or(defaultDwell)),
+		Retries:     r.retry.retries.or(0),
+		RetryBudget: r.retry.budget.or(DefaultRetryBudget),
 	}
-}
-
-// ladder resolves the names of a ladder.
-func (c *compiler) ladder(raw rawLadder) []Rung {
-	rungs := make([]Rung, 0, len(raw.rungs))
-	lines := make(map[string]int, len(raw.rungs))
-	for _, r := range raw.rungs {
-		i, ok := c.index[r.tier]
-		line, twice := lines[r.tier]
-		switch {
-		case !ok:
-			c.errorAt(r.at, "there is no tier "+quote(r.tier), suggest(r.tier, "tiers", c.tierNames()))
-		case twice:
-			c.errorAt(r.at, "tier "+quote(r.tier)+" is in this ladder twice", fmt.Sprintf("first on line %d; the second is never tried: remove it", line))
-		default:
-			lines[r.tier] = r.at.line
-			rungs = append(rungs, Rung{Tier: i})
-		}
-	}
-	return rungs
+	out.ReplaceEmpty = c.replacesEmpty(r, ladder)
+	c.replay(r, &out, s)
+	return out
 }
 
 func (c *compiler) tierNames() []string {
@@ -193,8 +196,7 @@ func (c *compiler) unused() {
 	}
 }
 
-// unreachable warns of routes that earlier ones leave nothing to. Every rung of a ladder is reachable: each
-// model tier can refuse, and then the next is tried.
+// unreachable warns of routes that earlier ones leave nothing to.
 func (c *compiler) unreachable(matches []Match) {
 	if slices.ContainsFunc(c.file.routes, func(r rawRoute) bool { return r.match.bad }) {
 		return

@@ -12,6 +12,10 @@ var (
 	terminalNames = [numTerminals]string{TerminalPolyglot: "polyglot", TerminalBare: "bare", TerminalError: "error"}
 	evidenceNames = [numEvidences]string{evidenceDialect: "dialect", evidenceEOF: "eof"}
 	holdNames     = [numHolds]string{holdEvent: "event", holdNone: "none"}
+
+	normalizeNames = [numNormalizes]string{NormalizeWhitespace: "whitespace", NormalizeExact: "exact"}
+	anonymousNames = [numAnonymous]string{anonymousNever: "never", anonymousShare: "share"}
+	onEmptyNames   = [numOnEmpty]string{onEmptyPass: "pass", onEmptyNext: "next"}
 )
 
 // String returns the word the policy file uses.
@@ -28,6 +32,9 @@ func (f Failure) String() string { return word(failureNames[:], int(f)) }
 
 // String returns the word the policy file uses.
 func (t Terminal) String() string { return word(terminalNames[:], int(t)) }
+
+// String returns the word the policy file uses.
+func (n Normalize) String() string { return word(normalizeNames[:], int(n)) }
 
 func word(names []string, i int) string {
 	if i >= len(names) {
@@ -58,6 +65,7 @@ func Defaults() Snapshot {
 			Default: 0,
 			Trust:   TrustAll,
 		},
+		Store: Store{Memory: 256 << 20},
 	}
 }
 
@@ -65,3 +73,17 @@ func Defaults() Snapshot {
 func DefaultStream() Stream {
 	return Stream{Watch: true, Seal: true, Idle: 20 * time.Second, Linger: 2 * time.Second, HoldHeaders: true}
 }
+
+// defaultDwell is how long a lower tier is kept to where a policy file does not say.
+const defaultDwell = 2 * time.Second
+
+// DefaultCache returns what `cache: {}` means.
+func DefaultCache() Cache { return Cache{TTL: time.Minute} }
+
+// DefaultIdempotency returns what `idempotency: {}` means.
+func DefaultIdempotency() Idempotency {
+	return Idempotency{Header: "idempotency-key", TTL: 24 * time.Hour}
+}
+
+// DefaultRedis returns what a Redis store means that states only its address.
+func DefaultRedis() Redis { return Redis{Prefix: "brownout:", Timeout: 20 * time.Millisecond} }

@@ -55,7 +55,9 @@ func TestMinimalExampleCompilesToTheDefaults(t *testing.T) {
 			Match:  Match{Methods: []string{"POST"}, Path: PathMatch{Prefix: "/v1/chat/completions"}},
 			Budget: budget, Ladder: []Rung{{Tier: 0}}, Failure: FailOpen,
 			Stream: Stream{Watch: true, Seal: true, Idle: 20 * time.Second, Linger: 2 * time.Second, HoldHeaders: true},
+			Dwell:  2 * time.Second, RetryBudget: 20,
 		}},
+		Store: Store{Memory: 256 << 20},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("snapshot (-want +got):\n%s", diff)

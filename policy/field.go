@@ -133,6 +133,26 @@ func nested[T, V any](o object[V], get func(*T) *V, about doc) field[T] {
 	return field[T]{doc: about, read: func(d *decoder, n *yaml.Node, into *T) { o.read(d, n, get(into)) }}
 }
 
+// part is a mapping that a file may leave out and whose presence says something.
+type part[V any] struct {
+	v   V
+	at  position
+	set bool // the file has the field
+	bad bool // something in it was refused
+}
+
+// mapped makes a field of such a mapping; get says where in T it goes.
+func mapped[T, V any](o object[V], get func(*T) *part[V], about doc) field[T] {
+	about.shape = o.shape()
+	return field[T]{doc: about, read: func(d *decoder, n *yaml.Node, into *T) {
+		p := get(into)
+		before := d.errors
+		p.at, p.set = place(n), true
+		o.read(d, n, &p.v)
+		p.bad = d.errors != before
+	}}
+}
+
 // objectSchema is the schema of a mapping with the given fields and no other.
 func objectSchema(docs []doc) *jsonschema.Schema {
 	s := &jsonschema.Schema{

@@ -21,8 +21,7 @@ const (
 
 func fileFields() object[File] {
 	return object[File]{
-		typ:   "a policy: a mapping that begins with version: 1",
-		later: []string{"store", "ladder_dwell"},
+		typ: "a policy: a mapping that begins with version: 1",
 		fields: []field[File]{
 			value(versionLeaf(), func(f *File) *optional[int] { return &f.version }, doc{
 				key: "version", required: true,
@@ -33,6 +32,11 @@ func fileFields() object[File] {
 				key: "priority", meaning: "Who goes first when requests have to wait."}),
 			tiersField(),
 			routesField(),
+			value(timerLeaf(maxDwell), func(f *File) *optional[time.Duration] { return &f.dwell }, doc{
+				key: "ladder_dwell", def: short(defaultDwell),
+				meaning: "How long a lower tier that was entered because a better one was busy is kept to, for routes that do not say. A free slot in a better tier always wins. `0s`: not at all."}),
+			mapped(storeFields(), func(f *File) *part[rawStore] { return &f.store }, doc{
+				key: "store", def: "the memory of this process", meaning: "Where answers that may be given again are kept. Routes use it with `cache` or `idempotency`."}),
 		},
 	}
 }
@@ -97,22 +101,9 @@ func priorityFields() object[rawPriority] {
 	}
 }
 
-func tierFields() object[rawTier] {
-	return object[rawTier]{
-		typ:   "a tier, such as {model: {concurrency: 4, queue: 8}}",
-		later: []string{"cache", "template", "defer"},
-		fields: []field[rawTier]{
-			nested(modelFields(), func(t *rawTier) *rawModel { return &t.model }, doc{
-				key: "model", required: true,
-				meaning: "Makes this a model tier: an upstream that computes, behind a limiter."}),
-		},
-	}
-}
-
 func modelFields() object[rawModel] {
 	return object[rawModel]{
-		typ:   "a model, such as {concurrency: 4, queue: 8}",
-		later: []string{"rewrite"},
+		typ: "a model, such as {concurrency: 4, queue: 8}",
 		fields: []field[rawModel]{
 			concurrencyField(),
 			value(numberLeaf(0, maxQueue), func(m *rawModel) *optional[int] { return &m.queue }, doc{
@@ -121,6 +112,7 @@ func modelFields() object[rawModel] {
 			value(wordLeaf[Order](orderNames[:], "adaptive"), func(m *rawModel) *optional[Order] { return &m.order }, doc{
 				key: "order", def: OrderEDF.String(),
 				meaning: "Who is next: `edf` is the highest priority, then the earliest deadline, then the earliest arrival."}),
+			rewriteField(),
 		},
 	}
 }
@@ -141,8 +133,7 @@ func splitFields() object[rawConcurrency] {
 
 func routeFields() object[rawRoute] {
 	return object[rawRoute]{
-		typ:   "a route, such as {name: chat, ladder: [full]}",
-		later: []string{"retry", "cache", "idempotency", "on", "partition", "ladder_dwell"},
+		typ: "a route, such as {name: chat, ladder: [full]}",
 		fields: []field[rawRoute]{
 			value(nameLeaf(reservedRoutes()...), func(r *rawRoute) *optional[string] { return &r.name }, doc{
 				key: "name", required: true,
@@ -157,6 +148,19 @@ func routeFields() object[rawRoute] {
 			nested(routeBudgetFields(), func(r *rawRoute) *rawBudget { return &r.budget }, doc{
 				key: "budget", def: "the file's", meaning: "A budget for this route; what is left out is the file's."}),
 			streamField(),
+			value(timerLeaf(maxDwell), func(r *rawRoute) *optional[time.Duration] { return &r.dwell }, doc{
+				key: "ladder_dwell", def: "the file's",
+				meaning: "How long a lower tier that was entered because a better one was busy is kept to. A free slot in a better tier always wins. `0s`: not at all."}),
+			mapped(cacheFields(), func(r *rawRoute) *part[rawCache] { return &r.cache }, doc{
+				key: "cache", def: "answers are not kept",
+				meaning: "Keeps complete answers of model tiers and gives them to requests that ask the same with the same credentials. Identical requests in flight share one call."}),
+			mapped(idempotencyFields(), func(r *rawRoute) *part[rawIdempotency] { return &r.idempotency }, doc{
+				key: "idempotency", def: "keys are not read",
+				meaning: "Reads idempotency keys: a request that repeats a key and its payload gets the first one's answer."}),
+			nested(retryFields(), func(r *rawRoute) *rawRetry { return &r.retry }, doc{
+				key: "retry", meaning: "Whether Envoy may repeat a request that broke before its answer began."}),
+			nested(onFields(), func(r *rawRoute) *rawOn { return &r.on }, doc{
+				key: "on", meaning: "What is done about answers of a model that are of no use."}),
 		},
 	}
 }

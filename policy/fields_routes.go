@@ -137,53 +137,6 @@ func (d *decoder) method(n *yaml.Node, m *rawMatch) {
 	}
 }
 
-// ladderField is the list of tiers of a route.
-func ladderField() field[rawRoute] {
-	s := shape{
-		typ:    "a list of tier names",
-		limits: fmt.Sprintf("1 to %d, each once", maxTiers),
-		schema: func() *jsonschema.Schema {
-			return &jsonschema.Schema{Type: "array", MinItems: jsonschema.Ptr(1), MaxItems: jsonschema.Ptr(maxTiers),
-				UniqueItems: true, Items: &jsonschema.Schema{Type: "string", Pattern: namePattern}}
-		},
-	}
-	return field[rawRoute]{
-		doc: doc{key: "ladder", required: true, shape: s,
-			meaning: "The tiers to try, best first. An answer of any but the first is labelled `x-degraded: true`."},
-		read: func(d *decoder, n *yaml.Node, r *rawRoute) {
-			r.ladder.set, r.ladder.at = true, place(n)
-			before := d.errors
-			elements, ok := d.items(n, "a list of tier names", maxTiers)
-			if ok && len(elements) == 0 {
-				d.errorNode(n, "the ladder is empty", "name at least one tier")
-			}
-			for _, e := range elements {
-				if name, ok := d.rung(e); ok {
-					r.ladder.rungs = append(r.ladder.rungs, rawRung{name, place(e)})
-				}
-			}
-			r.ladder.bad = d.errors != before
-		},
-	}
-}
-
-// rung reads one step of a ladder. A step with conditions is known, so that they are refused by name.
-func (d *decoder) rung(n *yaml.Node) (string, bool) {
-	if n.Kind != yaml.MappingNode {
-		return d.text(n, "a tier name")
-	}
-	before := d.errors
-	entries, _ := d.pairs(n, "a tier name")
-	if len(entries) != 1 || entries[0].value.Kind != yaml.MappingNode || len(entries[0].value.Content) == 0 {
-		if d.errors == before {
-			d.errorNode(n, "expected a tier name, found a mapping", "write the name alone")
-		}
-		return "", false
-	}
-	object[struct{}]{typ: "conditions", later: []string{"wait_over"}}.read(d, entries[0].value, &struct{}{})
-	return entries[0].name, true
-}
-
 // statusField maps shed reasons to statuses.
 func statusField() field[rawShed] {
 	status := func() *jsonschema.Schema { return &jsonschema.Schema{Enum: []any{503, 429}} }

@@ -30,6 +30,7 @@ func streamField() field[rawRoute] {
 		doc: doc{key: "stream", shape: s,
 			meaning: "How answers are watched, so that one that is cut or late ends honestly. `false` passes bodies on unseen: only their headers are labelled."},
 		read: func(d *decoder, n *yaml.Node, r *rawRoute) {
+			r.stream.at = place(n)
 			if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!bool" {
 				d.unwatched(n, &r.stream)
 				return

@@ -2,7 +2,7 @@ package policy
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v4"
@@ -22,7 +22,7 @@ func tiersField() field[File] {
 		return &jsonschema.Schema{
 			Type: "object", MinProperties: jsonschema.Ptr(1), MaxProperties: jsonschema.Ptr(maxTiers),
 			PropertyNames:        nameSchema(reservedTiers()),
-			AdditionalProperties: tier.shape().schema(),
+			AdditionalProperties: tierSchema(tier),
 		}
 	}
 	return field[File]{
@@ -54,17 +54,22 @@ func (d *decoder) tiers(n *yaml.Node, o object[rawTier]) []rawTier {
 	return tiers
 }
 
-// tier reads one tier. A tier of a later kind lacks a model on purpose, so only its kind is reported.
+// tier reads one tier, which is of one kind.
 func (d *decoder) tier(n *yaml.Node, o object[rawTier], t *rawTier) {
-	if n.Kind == yaml.MappingNode && slices.ContainsFunc(n.Content, func(k *yaml.Node) bool {
-		return k.Kind == yaml.ScalarNode && slices.Contains(o.later, k.Value)
-	}) {
-		for i := range o.fields {
-			o.fields = slices.Clone(o.fields)
-			o.fields[i].required = false
+	before := d.errors
+	o.read(d, n, t)
+	kinds := 0
+	for _, given := range []bool{t.model.set, t.cache.set, t.template.set} {
+		if given {
+			kinds++
 		}
 	}
-	o.read(d, n, t)
+	switch {
+	case kinds > 1:
+		d.errorNode(n, "this tier is of several kinds", "one of "+strings.Join(tierKinds(), ", ")+": make a tier of each")
+	case kinds == 0 && d.errors == before:
+		d.errorNode(n, "a tier needs a kind: one of "+strings.Join(tierKinds(), ", "), "such as {model: {concurrency: 4, queue: 8}}")
+	}
 }
 
 // concurrencyField is a number, or the share of a number.

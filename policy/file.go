@@ -14,6 +14,8 @@ type File struct {
 	priority rawPriority
 	tiers    []rawTier
 	routes   []rawRoute
+	dwell    optional[time.Duration]
+	store    part[rawStore]
 }
 
 // rawBudget is the budget of the file or of a route; a route has no header of its own.
@@ -35,13 +37,31 @@ type rawTier struct {
 	name  string
 	named bool // the name is valid
 	at    position
-	model rawModel
+	// At most one of these is set; Load reports any other number.
+	model    part[rawModel]
+	cache    part[rawCached]
+	template part[rawTemplate]
+}
+
+type rawCached struct {
+	staleFor optional[time.Duration]
+}
+
+type rawTemplate struct {
+	text optional[string]
 }
 
 type rawModel struct {
 	concurrency rawConcurrency
 	queue       optional[int]
 	order       optional[Order]
+	rewrite     part[rawRewrite]
+}
+
+type rawRewrite struct {
+	model   optional[string]
+	path    optional[string]
+	headers optional[[]Header]
 }
 
 // rawConcurrency is either a limit for this process, in total with replicas unset, or one shared by replicas.
@@ -60,6 +80,34 @@ type rawRoute struct {
 	shed    rawShed
 	budget  rawBudget
 	stream  rawStream
+
+	dwell       optional[time.Duration]
+	cache       part[rawCache]
+	idempotency part[rawIdempotency]
+	retry       rawRetry
+	on          rawOn
+}
+
+type rawCache struct {
+	ttl               optional[time.Duration]
+	schema            optional[string]
+	normalize         optional[Normalize]
+	ignore, partition optional[[]string]
+	anonymous         optional[anonymous]
+	sampled           optional[bool]
+}
+
+type rawIdempotency struct {
+	header optional[string]
+	ttl    optional[time.Duration]
+}
+
+type rawRetry struct {
+	retries, budget optional[int]
+}
+
+type rawOn struct {
+	empty optional[onEmpty]
 }
 
 type rawMatch struct {
@@ -80,12 +128,14 @@ type rawLadder struct {
 }
 
 type rawRung struct {
-	tier string
-	at   position
+	tier     string
+	at       position
+	waitOver optional[time.Duration]
 }
 
-// rawStream is `stream`; off is `stream: false`, and then nothing else is set.
+// rawStream is `stream`; off is `stream: false`, and then nothing else but at is set.
 type rawStream struct {
+	at                            position // of the value; zero if the route has none
 	off                           bool
 	seal                          optional[bool]
 	idle, linger, firstToken, max optional[time.Duration]
@@ -97,4 +147,20 @@ type rawStream struct {
 
 type rawShed struct {
 	status map[string]int
+}
+
+type rawStore struct {
+	memory part[rawMemory]
+	redis  part[rawRedis]
+	secret optional[string]
+}
+
+type rawMemory struct {
+	max optional[int64]
+}
+
+type rawRedis struct {
+	address, username, password, prefix optional[string]
+	tls                                 optional[bool]
+	timeout                             optional[time.Duration]
 }

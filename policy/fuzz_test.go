@@ -87,10 +87,9 @@ func checkSnapshot(t *testing.T, s *Snapshot) {
 			t.Errorf("tier name %q", tier.Name)
 		}
 		names[tier.Name] = true
-		if m := tier.Model; m == nil || m.Concurrency < 1 || m.Concurrency > maxConcurrency || m.Queue < 0 || m.Queue > maxQueue || m.Order >= numOrders {
-			t.Errorf("tier %s: %+v", tier.Name, m)
-		}
+		checkTier(t, tier)
 	}
+	checkStore(t, s.Store)
 	clear(names)
 	for _, r := range s.Routes {
 		if names[r.Name] || !nameForm.MatchString(r.Name) {
@@ -98,6 +97,62 @@ func checkSnapshot(t *testing.T, s *Snapshot) {
 		}
 		names[r.Name] = true
 		checkRoute(t, s, r)
+	}
+}
+
+func checkTier(t *testing.T, tier Tier) {
+	t.Helper()
+	kinds := 0
+	if m := tier.Model; m != nil {
+		kinds++
+		if m.Concurrency < 1 || m.Concurrency > maxConcurrency || m.Queue < 0 || m.Queue > maxQueue || m.Order >= numOrders || len(m.Rewrite.Headers) > maxSetHeaders {
+			t.Errorf("tier %s: %+v", tier.Name, m)
+		}
+		for _, h := range m.Rewrite.Headers {
+			if !headerForm.MatchString(h.Name) || h.Name != strings.ToLower(h.Name) || isReserved(h.Name) || strings.ContainsAny(h.Value, "\r\n\x00") || h.Value == "" {
+				t.Errorf("tier %s sets %+v", tier.Name, h)
+			}
+		}
+	}
+	if c := tier.Cache; c != nil {
+		kinds++
+		if c.StaleFor < 0 || c.StaleFor > maxKept {
+			t.Errorf("tier %s: %+v", tier.Name, c)
+		}
+	}
+	if p := tier.Template; p != nil {
+		kinds++
+		if strings.TrimSpace(p.Text) == "" || len(p.Text) > maxTemplate {
+			t.Errorf("tier %s: a text of %d bytes", tier.Name, len(p.Text))
+		}
+	}
+	if kinds != 1 {
+		t.Errorf("tier %s is of %d kinds", tier.Name, kinds)
+	}
+}
+
+func checkStore(t *testing.T, s Store) {
+	t.Helper()
+	if s.Memory < minStoreMemory || s.Memory > maxStoreMemory {
+		t.Errorf("store of %d bytes", s.Memory)
+	}
+	if r := s.Redis; r != nil && (r.Address == "" || r.Prefix == "" || r.Timeout <= 0 || r.Timeout > maxStoreTimeout || s.SecretFile == "" || (r.Username != "" && r.PasswordFile == "")) {
+		t.Errorf("redis %+v, secret %q", r, s.SecretFile)
+	}
+}
+
+// checkKept checks what a route says about answers that are given again.
+func checkKept(t *testing.T, r Route) {
+	t.Helper()
+	if c := r.Cache; c != nil && (c.TTL < minKept || c.TTL > maxKept || c.Normalize >= numNormalizes || slices.Contains(c.Ignore, "stream") ||
+		len(c.Ignore) > maxIgnored || len(c.Partition) > maxPartedBy || !r.Stream.Watch) {
+		t.Errorf("route %s: cache %+v", r.Name, c)
+	}
+	if i := r.Idempotency; i != nil && (i.TTL < minKept || i.TTL > maxKept || i.Header == "" || i.Header != strings.ToLower(i.Header) || i.Header == r.Budget.Header || !r.Stream.Watch) {
+		t.Errorf("route %s: idempotency %+v", r.Name, i)
+	}
+	if r.Retries < 0 || r.Retries > 1 || r.Dwell < 0 || r.Dwell > maxDwell {
+		t.Errorf("route %s: retries %d, dwell %v", r.Name, r.Retries, r.Dwell)
 	}
 }
 
@@ -114,15 +169,22 @@ func checkRoute(t *testing.T, s *Snapshot, r Route) {
 	if r.Budget.Header != s.Budget.Header || r.Failure >= numFailures {
 		t.Errorf("route %s: %+v", r.Name, r)
 	}
-	seen := map[int]bool{}
-	for _, rung := range r.Ladder {
-		if rung.Tier < 0 || rung.Tier >= len(s.Tiers) || seen[rung.Tier] {
+	checkKept(t, r)
+	seen, models := map[int]bool{}, 0
+	for i, rung := range r.Ladder {
+		if rung.Tier < 0 || rung.Tier >= len(s.Tiers) || seen[rung.Tier] || rung.WaitOver < 0 || (rung.WaitOver > 0 && !rung.HasWaitOver) || (rung.HasWaitOver && i == 0) {
 			t.Errorf("route %s: ladder %v", r.Name, r.Ladder)
 		}
 		seen[rung.Tier] = true
+		if m := s.Tiers[rung.Tier].Model; m != nil {
+			models++
+			if m.Rewrite.Path != "" && r.Match.Path == (PathMatch{}) {
+				t.Errorf("route %s: a rewrite of any path", r.Name)
+			}
+		}
 	}
-	if len(seen) == 0 {
-		t.Errorf("route %s: empty ladder", r.Name)
+	if models == 0 {
+		t.Errorf("route %s: no model tier in %v", r.Name, r.Ladder)
 	}
 	for reason, status := range r.ShedStatus {
 		if !slices.Contains(ShedReasons(), reason) || (status != 503 && status != 429) {

@@ -76,5 +76,8 @@ func nodeAsJSON(t testing.TB, n *yaml.Node) any {
 			return v
 		}
 	}
+	if n.ShortTag() == "!!bool" {
+		return n.Value == "true"
+	}
 	return n.Value
 }

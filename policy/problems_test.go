@@ -102,6 +102,11 @@ func TestListsAndMapsAreBounded(t *testing.T) {
 		{"classes", tier + route + "priority: {map: {" + lines(33, "c%d: 1, ") + "}}\n", "33 header values are too many"},
 		{"methods", tier + "routes: [{name: a, ladder: [full], match: {method: [" + lines(33, "M%d, ") + "]}}]\n", "33 elements are too many"},
 		{"ladder", tier + "routes: [{name: a, ladder: [" + lines(257, "t%d, ") + "]}]\n", "257 elements are too many"},
+		{"set headers", route + "tiers: {full: {model: {concurrency: 1, queue: 0, rewrite: {headers: {" + lines(33, "h%d: x, ") + "}}}}}\n", "33 headers are too many"},
+		{"header value", route + "tiers: {full: {model: {concurrency: 1, queue: 0, rewrite: {headers: {h: " + strings.Repeat("v", 1025) + "}}}}}\n", "has 1025 characters"},
+		{"ignored members", tier + "routes: [{name: a, ladder: [full], cache: {ignore: [" + lines(65, "m%d, ") + "]}}]\n", "65 elements are too many"},
+		{"parting headers", tier + "routes: [{name: a, ladder: [full], cache: {partition: [" + lines(17, "h%d, ") + "]}}]\n", "17 elements are too many"},
+		{"template", route + "tiers: {full: {template: {text: " + strings.Repeat("é", 32<<10) + "x}}}\n", "the text has 65537 bytes"},
 		{"path", tier + "routes: [{name: a, ladder: [full], match: {path: {exact: /" + strings.Repeat("a", 2048) + "}}}]\n", "at most 2048 characters"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

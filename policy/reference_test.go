@@ -31,7 +31,7 @@ func TestSchemaIsCurrent(t *testing.T) { golden(t, "testdata/schema.json", Schem
 
 func TestSchemaRefusesWhatLoadRefusesByForm(t *testing.T) {
 	schema := resolvedSchema(t)
-	for _, file := range []string{"missing_everything", "missing_inner", "unknown_fields", "not_yet", "wrong_types", "numbers", "shed", "matches", "names", "classes", "streams"} {
+	for _, file := range []string{"missing_everything", "missing_inner", "unknown_fields", "not_yet", "wrong_types", "numbers", "shed", "matches", "names", "classes", "streams", "kinds", "rewrites", "rungs", "keeping", "stores", "stores_empty"} {
 		src, err := os.ReadFile("testdata/problems/" + file + ".yaml")
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ type Snapshot struct {
 	// Tiers holds every tier of the file in file order; Rung.Tier indexes it.
 	Tiers  []Tier
 	Routes []Route
+	Store  Store
 }
 
 // Budget says how long a caller waits when it states nothing, and what it may ask for at most.
@@ -52,10 +53,12 @@ const (
 	numTrusts
 )
 
-// Tier is a way to answer. In this version every tier is a model tier.
+// Tier is a way to answer. Exactly one of Model, Cache and Template is set.
 type Tier struct {
-	Name  string
-	Model *Model
+	Name     string
+	Model    *Model
+	Cache    *Cached
+	Template *Template
 }
 
 // Model is compute behind a limiter.
@@ -63,6 +66,31 @@ type Model struct {
 	Concurrency int // requests in flight in this process; at least 1
 	Queue       int // requests waiting in this process; 0 means none may wait
 	Order       Order
+	Rewrite     Rewrite
+}
+
+// Rewrite is what is changed of a request that a tier runs, so that it reaches the tier's model. The zero value changes
+// nothing.
+type Rewrite struct {
+	// Model replaces the model named in the body, or in the path where the dialect has it there; "": kept.
+	Model string
+	// Path replaces what the route's match compares: the prefix, or the whole path; the query stays. "": kept.
+	Path string
+	// Headers are set on the request, overwriting; names are lower case, in order.
+	Headers []Header
+}
+
+// Header is one header field.
+type Header struct{ Name, Value string }
+
+// Cached is a tier that answers from the store what a model tier of the ladder has answered before.
+type Cached struct {
+	StaleFor time.Duration // how long past its time an answer may still be given, as stale; 0: not at all
+}
+
+// Template is a tier that answers with a fixed text.
+type Template struct {
+	Text string // never empty
 }
 
 // Order is the discipline of a tier's queue.
@@ -84,6 +112,66 @@ type Route struct {
 	// ShedStatus maps a shed reason to the HTTP status it is answered with; reasons not listed answer 503.
 	ShedStatus map[string]int
 	Stream     Stream
+	// Dwell is how long a lower tier that was entered because a better one was busy is kept to; default 2 s.
+	Dwell time.Duration
+	// ReplaceEmpty: an empty JSON answer is replaced by a tier that needs no compute (`on: {empty: next}`).
+	ReplaceEmpty bool
+	// Retries is how often Envoy may repeat a request that broke before an answer's headers: 0, the default, or 1.
+	Retries     int
+	RetryBudget int          // the most requests that may be repeated, in percent; three always may
+	Cache       *Cache       // nil: answers are not kept
+	Idempotency *Idempotency // nil: idempotency keys are not read
+}
+
+// DefaultRetryBudget is the retry budget of a route that states none, in percent; it is Envoy's own default too.
+const DefaultRetryBudget = 20
+
+// Cache says which answers of a route are kept, and under which key.
+type Cache struct {
+	TTL       time.Duration // how long an answer is fresh; default 60 s
+	Schema    string        // of the prompts; part of the key, so that a new one starts afresh
+	Normalize Normalize
+	Ignore    []string // top-level members of the request that are no part of the key
+	Partition []string // request headers, lower case, that split the key beside the caller's credentials
+	// Anonymous: requests without credentials share answers. False, the default: their answers are not kept.
+	Anonymous bool
+	// Sampled: answers to requests that state a temperature above 0 are kept too; default false.
+	Sampled bool
+}
+
+// Normalize is how prompts are made equal in a cache key.
+type Normalize uint8
+
+// The normalizations; the zero value is the default.
+const (
+	NormalizeWhitespace Normalize = iota // strings of the prompt are trimmed and their white space collapsed
+	NormalizeExact                       // byte for byte, for code
+	numNormalizes
+)
+
+// Idempotency says how idempotency keys are kept.
+type Idempotency struct {
+	Header string        // request header, lower case; default idempotency-key
+	TTL    time.Duration // how long an answer is repeated; default 24 h
+}
+
+// Store is where answers that may be replayed live.
+type Store struct {
+	Memory int64  // bytes of answers kept in this process, when Redis is nil; default 256 MiB
+	Redis  *Redis // nil: the memory of this process
+	// SecretFile holds the key of the HMAC over callers' credentials; "": a random one at each start. With Redis it is
+	// never "".
+	SecretFile string
+}
+
+// Redis is a store that several replicas share.
+type Redis struct {
+	Address      string // HOST:PORT
+	Username     string // "": none
+	PasswordFile string // "": none
+	TLS          bool
+	Prefix       string        // of every key; default "brownout:"
+	Timeout      time.Duration // after which a request goes on without the store; default 20 ms
 }
 
 // Match selects requests. Empty fields match everything.
@@ -130,6 +218,9 @@ const (
 // Rung is one step of a ladder.
 type Rung struct {
 	Tier int // index into Snapshot.Tiers
+	// WaitOver, with HasWaitOver: the rung is taken when the wait in the tier above is expected to be longer.
+	WaitOver    time.Duration
+	HasWaitOver bool
 }
 
 // Failure says what Envoy does with a route's requests when brownout is away.

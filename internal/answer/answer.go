@@ -35,6 +35,11 @@ type Options struct {
 	Stream  dialect.Options
 	Status  int
 	MaxUnit int // largest unit held back; 0 means frame.DefaultMax
+	// Label is what a degraded answer says of itself once it is complete; nil if it is not degraded. An answer with a
+	// status of 400 or more is never labelled.
+	Label *dialect.Label
+	// Keep is up to how many bytes of the answer are kept without the label, for a replay; 0 keeps none.
+	Keep int
 }
 
 // Answer is one body. Make one with New.
@@ -49,12 +54,18 @@ type Answer struct {
 	overflow bool   // the JSON is too large to collect
 	judged   dialect.State
 	firstErr []byte // the error object that came before any content
+	labelled bool   // the label has gone on
+	kept     keeper // for a replay
+	whole    bool   // Finish found the answer complete, and its end clean
 }
 
 // New starts an answer.
 func New(o Options) *Answer {
-	a := &Answer{o: o}
+	a := &Answer{o: o, kept: keeper{room: o.Keep}}
 	a.split.Max = o.MaxUnit
+	if o.Status >= 400 {
+		a.o.Label = nil
+	}
 	if o.Kind == Stream {
 		a.stream = dialect.New(o.Dialect, o.Stream)
 		if o.Dialect.NDJSON() {
@@ -82,6 +93,7 @@ func (a *Answer) Feed(p []byte) Fed {
 	case JSON:
 		return a.feedJSON(p)
 	}
+	a.kept.add(p)
 	return Fed{Out: p, Marks: dialect.Data, Ready: true}
 }
 
@@ -91,19 +103,25 @@ func (a *Answer) feedStream(p []byte) Fed {
 	inPlace := len(a.split.Tail()) == 0
 	a.split.Feed(p, func(e frame.Event) bool {
 		f.Ready = true
+		m := dialect.Data
 		if !e.Unframed {
-			m := a.observe(e)
-			f.Marks |= m
-			if m&dialect.Withhold != 0 {
-				f.Lie = true
-				return false
-			}
-		} else {
-			f.Marks |= dialect.Data
+			m = a.observe(e)
 		}
-		if inPlace {
+		f.Marks |= m
+		if m&dialect.Withhold != 0 {
+			f.Lie = true
+			return false
+		}
+		a.kept.add(e.Block)
+		switch {
+		case m&dialect.Last != 0 && a.wantsLabel():
+			if inPlace {
+				inPlace, f.Out = false, bytes.Clone(p[:whole])
+			}
+			f.Out = a.appendLabel(f.Out, e.Block)
+		case inPlace:
 			whole += len(e.Block)
-		} else {
+		default:
 			f.Out = append(f.Out, e.Block...)
 		}
 		return true
@@ -156,6 +174,7 @@ func (a *Answer) keepError(f frame.Fields, block []byte) {
 
 func (a *Answer) feedJSON(p []byte) Fed {
 	if a.overflow {
+		a.kept.add(p)
 		return Fed{Out: p, Marks: dialect.Data, Ready: true}
 	}
 	a.json = append(a.json, p...)
@@ -165,23 +184,31 @@ func (a *Answer) feedJSON(p []byte) Fed {
 	a.overflow = true
 	out := a.json
 	a.json = nil
+	a.kept.add(out)
 	return Fed{Out: out, Marks: dialect.Data, Ready: true}
 }
 
 // Finish takes the end of the body, which is clean or a cut: rest goes on before it. After it State is final. complete is
-// false when the answer lacks its evidence: an ending must follow, or an error stand in for half a document.
+// false when the answer lacks its evidence: an ending must follow, or an error stand in for half a document. What is
+// missing of the label is in rest.
 func (a *Answer) Finish(clean bool) (rest []byte, complete bool) {
 	switch a.o.Kind {
 	case Stream:
-		rest = a.finishTail()
-		return rest, a.Over() || (clean && a.stream.State().Complete)
+		rest, complete = a.finishStream(clean)
+		a.whole = complete && !a.stream.State().Error
+		return rest, complete
 	case JSON:
 		if a.overflow {
+			a.whole = clean
 			return nil, true
 		}
 		rest, a.json = a.json, nil
-		return rest, a.judgeJSON(rest)
+		complete = a.judgeJSON(rest)
+		a.whole = complete
+		a.kept.own(rest)
+		return a.labelDocument(rest), complete
 	}
+	a.whole = clean
 	return nil, true
 }
 
@@ -198,32 +225,41 @@ func (a *Answer) judgeJSON(doc []byte) bool {
 	return a.judged.Class != outcome.Truncated || gjson.ValidBytes(doc)
 }
 
-// finishTail is what to make of an unfinished unit at the end: a whole one that only lacks its blank line is
-// completed, of a complete answer everything is kept, and half a unit is dropped.
-func (a *Answer) finishTail() []byte {
+// finishStream is what to make of the end of a stream. Of an unfinished unit, a whole one that only lacks its blank line
+// is completed, of a complete answer everything is kept, and half a unit is dropped.
+func (a *Answer) finishStream(clean bool) (rest []byte, complete bool) {
 	tail := bytes.Clone(a.split.Tail())
-	if len(tail) == 0 {
-		return nil
-	}
 	if end := a.missingEnd(tail); end != "" {
-		var out []byte
+		tail = nil
 		a.split.Feed([]byte(end), func(e frame.Event) bool {
-			if a.observe(e)&dialect.Withhold == 0 {
-				out = append(out, e.Block...)
+			m := a.observe(e)
+			if m&dialect.Withhold != 0 {
+				return true
+			}
+			a.kept.add(e.Block)
+			if m&dialect.Last != 0 && a.wantsLabel() {
+				rest = a.appendLabel(rest, e.Block)
+			} else {
+				rest = append(rest, e.Block...)
 			}
 			return true
 		})
-		return out
 	}
-	if a.stream.State().Complete {
-		return tail
+	st := a.stream.State()
+	complete = a.Over() || (clean && st.Complete)
+	if complete && isAnswer(st) && a.wantsLabel() && !a.split.Unframed() {
+		rest = a.appendLabel(rest, nil) // in front of what may be half a unit
 	}
-	return nil
+	if st.Complete {
+		a.kept.add(tail)
+		rest = append(rest, tail...)
+	}
+	return rest, complete
 }
 
 // missingEnd is what makes tail a whole unit: line ends, if its last line is a whole data line. Empty: it is broken.
 func (a *Answer) missingEnd(tail []byte) string {
-	if a.split.Unframed() {
+	if len(tail) == 0 || a.split.Unframed() {
 		return ""
 	}
 	if a.split.Kind == frame.NDJSON {

@@ -33,6 +33,7 @@ type envoyBootstrapCmd struct {
 	EnvoyAdmin string   `default:"127.0.0.1:9901" placeholder:"IP:PORT|none" help:"Envoy's admin listener (${default})."`
 	AccessLog  string   `default:"/dev/stdout" placeholder:"PATH|none" help:"Envoy's access log, one JSON object per line (${default})."`
 	UpstreamCA string   `name:"upstream-ca" default:"/etc/ssl/certs/ca-certificates.crt" placeholder:"PATH" help:"PEM authorities that https upstreams are verified against (${default})."`
+	BodyLimit  int64    `name:"body-limit" default:"8388608" placeholder:"BYTES" help:"Largest request body on routes that need it, in bytes; above it callers get 413. Give \"brownout serve\" the same (${default})."`
 	Internal   []string `sep:"," placeholder:"CIDR" help:"Networks whose requests are internal: priority.trust internal and timeouts of Envoys in front rest on it (none)."`
 	Version    string   `name:"envoy-version" placeholder:"1.MINOR" help:"The Envoy this is for; needed for 1.36 (1.37 or newer)."`
 }
@@ -70,7 +71,7 @@ func (c *envoyBootstrapCmd) options() (envoy.Options, error) {
 		AccessLog:  unlessNone(c.AccessLog),
 		UpstreamCA: c.UpstreamCA,
 		Internal:   c.Internal, EnvoyVersion: c.Version,
-		Seal: c.Seal, Inner: c.Inner,
+		Seal: c.Seal, Inner: c.Inner, BodyLimit: c.BodyLimit,
 		ProcessorTLS: envoy.ProcessorTLS{CA: c.ProcCA, Cert: c.ProcCert, Key: c.ProcKey},
 	}
 	var errs []error

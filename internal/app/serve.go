@@ -24,6 +24,7 @@ import (
 	"github.com/envoy-brownout/brownout/extproc"
 	"github.com/envoy-brownout/brownout/internal/admin"
 	"github.com/envoy-brownout/brownout/internal/metrics"
+	"github.com/envoy-brownout/brownout/internal/replay"
 	"github.com/envoy-brownout/brownout/internal/seal"
 	"github.com/envoy-brownout/brownout/policy"
 	"github.com/envoy-brownout/brownout/policy/watch"
@@ -62,6 +63,7 @@ type serveCmd struct {
 	Inner      string        `default:"unix:/tmp/brownout/inner.sock" placeholder:"ADDR" help:"Where Envoy listens for the seal: unix:PATH or 127.0.0.1:PORT (${default})."`
 	HTTP       string        `name:"http" default:":9464" placeholder:"ADDR" help:"Where /metrics, /healthz and /readyz are served; none turns it off (${default})."`
 	Admin      string        `default:"127.0.0.1:9465" placeholder:"ADDR" help:"Where /debug/state, /debug/reset and /debug/pprof are served; none turns it off (${default})."`
+	BodyLimit  int64         `name:"body-limit" default:"8388608" placeholder:"BYTES" help:"Largest request body on routes that need it, in bytes, as Envoy was told (${default})."`
 	SocketMode string        `default:"0600" placeholder:"MODE" help:"Mode of the unix sockets, octal; 0660 or 0666 for an Envoy under another user (${default})."`
 	Grace      time.Duration `default:"30s" help:"How long running and queued requests may take after SIGTERM (${default})."`
 	TLSCert    string        `name:"tls-cert" placeholder:"FILE" help:"Certificate for a TCP --listen (PEM); goes with the next two."`
@@ -90,7 +92,7 @@ func (c *serveCmd) Run(ctx context.Context, std Stdio) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.build(std, src, snap)
+	s, err := c.build(ctx, std, src, snap)
 	if err != nil {
 		return err
 	}
@@ -128,6 +130,9 @@ type server struct {
 	grpc    *grpc.Server
 	watcher *watch.Watcher
 	seal    *seal.Seal // nil: off
+	store   replay.Store
+	secret  []byte       // of the HMAC over credentials; nil: a random one
+	storage policy.Store // what the store was opened for
 	sockets sockets
 	public  http.Handler
 	private http.Handler
@@ -145,7 +150,7 @@ func (s sockets) close() {
 }
 
 // build makes everything that can fail before the first request, and opens the listeners last.
-func (c *serveCmd) build(std Stdio, src []byte, snap *policy.Snapshot) (*server, error) {
+func (c *serveCmd) build(ctx context.Context, std Stdio, src []byte, snap *policy.Snapshot) (*server, error) {
 	if c.Grace < 0 {
 		return nil, usageError(fmt.Errorf("--grace %s: must not be negative", c.Grace))
 	}
@@ -156,8 +161,11 @@ func (c *serveCmd) build(std Stdio, src []byte, snap *policy.Snapshot) (*server,
 	if s.metrics, err = metrics.New(reg, version(), s.live); err != nil {
 		return nil, err
 	}
+	if err := s.openStore(ctx, snap); err != nil {
+		return nil, usageError(err)
+	}
 	s.proc = extproc.New(snap, extproc.Options{Logger: s.log, Observer: observer{s.metrics}, CancelUpstream: s.cancelUpstream,
-		FinishUpstream: s.finishUpstream})
+		FinishUpstream: s.finishUpstream, Blocked: s.blocked, Store: s.store, Secret: s.secret})
 	if err := c.makeSeal(s); err != nil {
 		return nil, usageError(err)
 	}
@@ -172,10 +180,11 @@ func (c *serveCmd) build(std Stdio, src []byte, snap *policy.Snapshot) (*server,
 	if err != nil {
 		return nil, usageError(err)
 	}
-	s.grpc = grpc.NewServer(append(extproc.ServerOptions(), creds...)...)
+	s.grpc = grpc.NewServer(append(extproc.ServerOptions(c.BodyLimit), creds...)...)
 	s.proc.Register(s.grpc)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	if s.sockets, err = c.listen(); err != nil {
+		s.closeStore(ctx)
 		s.sockets.close()
 		if errors.Is(err, errInUse) { // the flag is right, the moment is not
 			return nil, err
@@ -204,6 +213,9 @@ func (s *server) reload(src []byte) error {
 	if snap == nil {
 		return fmt.Errorf("policy %s has errors: the one in force stays", s.cmd.Policy)
 	}
+	if !sameStore(s.storage, snap.Store) {
+		s.log.Warn("policy: the store has changed, which takes effect when brownout is started again")
+	}
 	s.proc.Apply(snap)
 	s.metrics.Reloaded(true, time.Now())
 	s.log.Info("policy applied", slog.String("hash", snap.Hash))
@@ -214,6 +226,7 @@ func (s *server) reloadFailed(error) { s.metrics.Reloaded(false, time.Now()) }
 
 // run serves until ctx ends and then drains.
 func (s *server) run(ctx context.Context) error {
+	defer s.closeStore(context.WithoutCancel(ctx))
 	defer s.proc.Close()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -38,6 +38,9 @@ func (s *server) cancelUpstream(id string) {
 	}
 }
 
+// blocked is what the processor asks before it takes a silence for the upstream's.
+func (s *server) blocked(id string) bool { return s.seal != nil && s.seal.Blocked(id) }
+
 // finishUpstream is what the processor calls to end a sealed answer that is complete but stays open.
 func (s *server) finishUpstream(id string) {
 	if s.seal != nil {

@@ -10,7 +10,15 @@ type debugState struct {
 	PolicyHash string        `json:"policy_hash"`
 	Requests   extproc.Tally `json:"requests"`
 	Tiers      []debugTier   `json:"tiers"`
+	Rungs      []debugRung   `json:"rungs,omitempty"` // those with a wait_over
 	Seal       *debugSeal    `json:"seal,omitempty"`
+}
+
+type debugRung struct {
+	Route   string `json:"route"`
+	Tier    string `json:"tier"`
+	Low     bool   `json:"low"` // requests go there without waiting for the better tier
+	Entries int    `json:"entries"`
 }
 
 type debugTier struct {
@@ -35,6 +43,9 @@ type debugWaiter struct {
 func (s *server) state() debugState {
 	d := s.proc.Dump(true)
 	out := debugState{Version: version(), PolicyHash: d.PolicyHash, Requests: s.proc.Tally(), Tiers: []debugTier{}, Seal: s.sealState()}
+	for _, r := range d.Rungs {
+		out.Rungs = append(out.Rungs, debugRung{r.Route, r.Tier, r.Low, r.Entries})
+	}
 	for _, t := range d.Tiers {
 		row := debugTier{Tier: t.Tier, InPolicy: t.InPolicy, Limit: t.Limit, InFlight: t.Used, MaxFlight: t.UsedMax,
 			Queue: t.Queue, Waiting: t.Waiting, MaxWaiting: t.WaitingMax, Next: []debugWaiter{}}

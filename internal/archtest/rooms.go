@@ -28,15 +28,18 @@ var rooms = map[string]room{
 	"internal/frame":    {level: 0, pure: true},
 	"internal/deadline": {level: 0, pure: true},
 	"policy":            {level: 0, pure: true},
+	"internal/degrade":  {level: 0, pure: true},
+	"internal/jsonedit": {level: 0, pure: true},
 
 	// What is on the wire, the protocol of one request, the queue of one tier, and Envoy's configuration, whose
 	// matter is protos.
 	"internal/dialect": {level: 1, pure: true},
 	"internal/limit":   {level: 1, pure: true, locks: true},
+	"internal/replay":  {level: 1, pure: true, locks: true},
 	"envoy":            {level: 1},
 
 	"internal/answer":  {level: 2, pure: true},
-	"internal/engine":  {level: 2},
+	"internal/engine":  {level: 3},
 	"internal/session": {level: 3, pure: true},
 
 	// Shells: they meet the network, the clock and the file system. policy/watch is one of them, although it lies
@@ -47,13 +50,16 @@ var rooms = map[string]room{
 	"internal/admin":   {level: 4},
 	"internal/seal":    {level: 4},
 
+	"internal/replay/redis": {level: 4},
+
 	"internal/app": {level: 5, edge: true},
 	"cmd/brownout": {level: 6, edge: true},
 
 	"internal/stub":    {kind: outsider},
 	"internal/loadgen": {kind: outsider},
 
-	"internal/testkit":  {kind: testOnly},
-	"internal/archtest": {kind: testOnly},
-	"e2e":               {kind: testOnly},
+	"internal/testkit":          {kind: testOnly},
+	"internal/replay/storetest": {kind: testOnly},
+	"internal/archtest":         {kind: testOnly},
+	"e2e":                       {kind: testOnly},
 }

@@ -29,17 +29,20 @@ func (a *anthropic) Observe(f frame.Fields, _ []byte) Mark {
 	doc, m, more := a.open(f)
 	switch {
 	case !more:
-		a.data = a.data || m&(Data|Foreign) == Data
-		return m
 	case m&Sentinel != 0: // not of this protocol, but some servers end everything with it
-		if a.data = true; !a.done && !a.failed && !a.opts.EvidenceEOF {
+		switch {
+		case a.done || a.failed:
+			m |= Final
+		case a.opts.EvidenceEOF, a.blind && !a.abandoned:
+			a.done = true
+			m |= Finished | Final | a.closing()
+		default:
 			m |= Withhold
 		}
-		return m
+	default:
+		m |= a.event(doc, f.Name)
 	}
-	m |= a.event(doc, f.Name)
-	a.data = a.data || m&Foreign == 0
-	return m
+	return a.noted(m)
 }
 
 func (a *anthropic) event(doc text, name []byte) Mark {
@@ -68,7 +71,11 @@ func (a *anthropic) event(doc text, name []byte) Mark {
 			a.hidden = string(name) != "error"
 		}
 		return a.fail(readFault(doc))
-	case "ping":
+	case "ping", "keepalive", "keep-alive", "heartbeat":
+		if beats(doc) {
+			return beat
+		}
+		a.inner(doc)
 	default:
 		if doc.get("error").set() {
 			a.hidden = !a.failed || a.hidden
@@ -151,11 +158,11 @@ func (a *anthropic) stop() Mark {
 	if a.done || a.failed {
 		return 0
 	}
-	if a.abandoned || !a.reason && !a.opts.EvidenceEOF {
+	if a.abandoned || !a.reason && !a.opts.EvidenceEOF && !a.blind {
 		return Withhold
 	}
 	a.done = true
-	return Finished
+	return Finished | Final | a.closing()
 }
 
 func (a *anthropic) State() State {
@@ -182,7 +189,7 @@ func (a *anthropic) AppendEnding(dst []byte, e Ending) []byte {
 		return dst
 	case a.opts.Terminal == Bare && !a.hidden:
 		return appendBare(dst, e)
-	case a.opts.Terminal == Error, s.OpenTool, !a.begun, a.hidden:
+	case a.opts.Terminal == Error, s.OpenTool, !a.begun, a.blocks.beyond, a.hidden:
 		dst = append(dst, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\""...)
 		return append(append(dst, e.message()...), "\"}}\n\n"...)
 	}
@@ -196,4 +203,13 @@ func (a *anthropic) AppendEnding(dst []byte, e Ending) []byte {
 	dst = closeKeys(append(appendInt(dst, max(a.usage.Output, a.deltas)), '}'), e, "\n\n")
 	dst = closeKeys(append(dst, "event: done\ndata: {\"type\":\"ping\""...), e, "\n\n")
 	return append(dst, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
+}
+
+// AppendLabel puts a ping that carries the label in front of message_stop.
+func (a *anthropic) AppendLabel(dst, unit []byte, l Label) []byte {
+	if a.opts.Terminal == Bare {
+		return append(l.appendBare(dst), unit...)
+	}
+	dst = l.closeKeys(append(dst, "event: done\ndata: {\"type\":\"ping\""...), "\n\n")
+	return append(dst, unit...)
 }

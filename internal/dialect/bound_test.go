@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/envoy-brownout/brownout/internal/frame"
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
 )
 
 // contentUnit is a unit of content of about 200 bytes.
@@ -108,7 +109,7 @@ func TestDocumentsNestedTooDeepAreNotRead(t *testing.T) {
 		doc  []byte
 		want bool
 	}{
-		{deep(maxDepth), true}, {deep(maxDepth + 1), false}, {deep(1 << 20), false},
+		{deep(jsonedit.MaxDepth), true}, {deep(jsonedit.MaxDepth + 1), false}, {deep(1 << 20), false},
 		{[]byte(`"` + strings.Repeat("[", 1<<10) + `\""`), true},
 		{[]byte("[" + strings.Repeat("[],", 1<<10) + "[]]"), true},
 		{nil, false}, {[]byte(" "), false}, {[]byte("{"), false},
@@ -137,7 +138,7 @@ func TestTextIsReadWhereItLies(t *testing.T) {
 	if n, ok := doc.get("a2").number(); ok {
 		t.Errorf("-1 is the count %d", n)
 	}
-	if got := string(appendQuoted(nil, "a\"\\\n\x1f\xff é")); got != `"a\"\\\u000a\u001f`+"\uFFFD é\"" || !bytes.Equal(text(`"`+"x"+`"`).inner(), []byte("x")) {
+	if got := string(jsonedit.AppendQuoted(nil, "a\"\\\n\x1f\xff é")); got != `"a\"\\\n\u001f`+"\uFFFD é\"" || !bytes.Equal(text(`"`+"x"+`"`).inner(), []byte("x")) {
 		t.Errorf("got %s", got)
 	}
 }

@@ -21,11 +21,11 @@ const (
 )
 
 // Mark says what one unit of a stream was. It is a set of bits.
-type Mark uint8
+type Mark uint16
 
 // The marks.
 const (
-	// Data: the unit carried data. Comments and empty data do not, and do not show that the upstream is alive.
+	// Data: the unit carried data. Comments, empty data and pings do not, and do not show that the model is alive.
 	Data Mark = 1 << iota
 	// Content: the unit carried something a reader sees, or a tool call: the first token has come. A role, a ping or
 	// the announcement of a response is none.
@@ -43,6 +43,14 @@ const (
 	// Sentinel: the unit is a [DONE], the last word of the upstream. Withheld, it says that nothing more will prove
 	// the answer complete: the ending may be written at once.
 	Sentinel
+	// Last: the unit closes the answer, so the label of a degraded one goes on it or in front of it.
+	Last
+	// Final: the unit is the upstream's last word by the rules of the dialect: a sentinel, a terminal event, an error
+	// that ends the stream. A finish reason is none where more may follow it.
+	Final
+
+	// beat is of no interest outside: the unit only keeps the connection alive. Observe turns it into no mark at all.
+	beat Mark = 1 << 15
 )
 
 // Mode is how a stream that cannot be completed is ended.
@@ -60,6 +68,11 @@ type Options struct {
 	// EvidenceEOF: the service sends no proof of completion; a clean end is complete.
 	EvidenceEOF bool
 	Terminal    Mode
+	// Pinned: the dialect is policy. A stream that never looks like it is judged by it all the same.
+	Pinned bool
+	// Mistral: the path says that it is Mistral's API, whose clients demand content in every delta. Its chunks mostly
+	// tell without.
+	Mistral bool
 }
 
 // Usage is what the upstream says it counted; zero where it said nothing.
@@ -68,22 +81,25 @@ type Usage struct{ Input, Output int }
 // State is what is known of an answer so far.
 type State struct {
 	// Complete: the dialect's evidence of completion was seen. It may be taken back where a stream can show that more
-	// is to come: a further choice begins, or a Gemini stream goes on after a finish reason.
+	// is to come: a further choice begins, or one goes on after a finish reason.
 	Complete bool
 	// Provisional: Complete only holds if the upstream now ends the stream itself, cleanly; at a deadline, a silence or
-	// a cut the answer is unfinished. So it is with EvidenceEOF, and where a finish reason may come with every frame.
+	// a cut the answer is unfinished. So it is with EvidenceEOF, where a finish reason may come with every frame, and
+	// behind a unit that nobody could read.
 	Provisional bool
 	// Class is the outcome if the answer ended now and well: OK, Capped, Refusal or Empty, or what an error in the
-	// stream means. Unknown while there is nothing to judge.
+	// stream means. Unknown while there is nothing to judge, and where what was to be judged could not be read.
 	Class outcome.Outcome
 	// Content: something a reader sees has come.
 	Content bool
 	// OpenTool: the arguments of a tool call are unfinished.
 	OpenTool bool
 	// Error: the upstream ended the stream with an error of its own.
-	Error  bool
-	Finish string // the last finish reason, as sent
-	Usage  Usage
+	Error bool
+	// Foreign: nothing in it looks like the dialect, and it is no event stream: nothing of ours can stand behind it.
+	Foreign bool
+	Finish  string // the last finish reason, as sent
+	Usage   Usage
 }
 
 // Ending is what our terminal frame says.
@@ -98,9 +114,17 @@ type Stream interface {
 	ID() ID
 	// Observe takes one unit: the fields of an event, or in NDJSON the line. It keeps none of the bytes.
 	Observe(f frame.Fields, line []byte) Mark
+	// Blind notes a unit, or a piece of one, that is too large to be read. It has content, and may have had the evidence.
+	Blind()
 	// State is what is known so far.
 	State() State
 	// AppendEnding appends what ends the stream here, at a unit boundary: the honest terminal of an unfinished
 	// answer, or after an error of the upstream only what the dialect still lacks, which may be nothing.
 	AppendEnding(dst []byte, e Ending) []byte
+	// AppendHonest appends what of unit, which Observe has just marked Withhold, may go on: its words without its lie.
+	// Nothing, if it says nothing else.
+	AppendHonest(dst, unit []byte) []byte
+	// AppendLabel appends unit, which Observe marked Last, with the label of a degraded answer on it or in front of
+	// it. A nil unit: the answer is complete and ends here without one; then what is appended is the label's frame.
+	AppendLabel(dst, unit []byte, l Label) []byte
 }

@@ -40,10 +40,16 @@ func TestTheDocsShowRealEndings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, ending, ok := strings.Cut(string(src), "-- ending --\n"); ok {
-			real = append(real, strings.TrimRight(ending, "\n"))
+			ending, label, _ := strings.Cut(ending, "-- label --\n")
+			real = append(real, strings.TrimRight(ending, "\n"), strings.TrimRight(label, "\n"))
 		}
 	}
 	for _, id := range IDs() {
+		_, all := templates(id)
+		for _, tpl := range all {
+			body, _ := tpl.Append(nil)
+			real = append(real, strings.TrimRight(string(body), "\n"))
+		}
 		ending := New(id, Options{}).AppendEnding(nil, Ending{Tier: "small", Reason: outcome.DegradedDeadline})
 		real = append(real, strings.TrimRight(string(ending), "\n"), string(ErrorBody(id, Capacity, outcome.ShedQueueFull.String())))
 	}

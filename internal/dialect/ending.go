@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -9,7 +10,7 @@ const doneFrame = "data: [DONE]\n\n"
 // appendKeys appends the members of our contract, without braces.
 func appendKeys(dst []byte, e Ending) []byte {
 	dst = append(dst, `"tier":`...)
-	dst = appendQuoted(dst, e.Tier)
+	dst = jsonedit.AppendQuoted(dst, e.Tier)
 	dst = append(dst, `,"degraded":true,"reason":"`...)
 	dst = append(dst, e.Reason.String()...)
 	return append(dst, `","complete":false`...)

@@ -23,7 +23,7 @@ const (
 
 // finishes are the reasons of all dialects, in lower case: translators carry one dialect's words into another.
 var finishes = map[string]finish{
-	"finish_reason_unspecified": finishNone,
+	"finish_reason_unspecified": finishNone, "null": finishNone, "none": finishNone,
 
 	"stop": finishDone, "tool_calls": finishDone, "tool_call": finishDone, "function_call": finishDone, "end_turn": finishDone,
 	"tool_use": finishDone, "stop_sequence": finishDone, "complete": finishDone, "completed": finishDone, "eos_token": finishDone,

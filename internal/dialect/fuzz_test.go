@@ -15,7 +15,7 @@ func checkEnding(t *testing.T, before Stream, o Options, out []byte, why outcome
 	id, was := before.ID(), before.State()
 	ending := before.AppendEnding(nil, Ending{Tier: "small \"quoted\"\n", Reason: why})
 	if len(ending) == 0 {
-		if !was.settled() && !was.Error {
+		if !was.settled() && !was.Error && !was.Foreign {
 			t.Errorf("%s: an unfinished answer gets no ending: %+v", id, was)
 		}
 		return
@@ -84,7 +84,8 @@ func FuzzAnyCutOfATranscriptEndsHonestly(f *testing.F) {
 	reasons := outcome.AllDegraded()
 	f.Fuzz(func(t *testing.T, which, cut uint16, mode, why uint8) {
 		tr := all[int(which)%len(all)]
-		o := Options{EvidenceEOF: tr.opts.EvidenceEOF, Terminal: Mode(mode % 3)}
+		o := tr.opts
+		o.Terminal = Mode(mode % 3)
 		_, units := play(tr.id, o, []byte(tr.stream))
 		units = units[:int(cut)%(len(units)+1)]
 		var stream []byte
@@ -100,7 +101,8 @@ func FuzzAnyCutOfATranscriptEndsHonestly(f *testing.F) {
 func TestEveryCutOfEveryTranscriptEndsHonestly(t *testing.T) {
 	for _, tr := range transcripts(t) {
 		for _, mode := range []Mode{Polyglot, Bare, Error} {
-			o := Options{EvidenceEOF: tr.opts.EvidenceEOF, Terminal: mode}
+			o := tr.opts
+			o.Terminal = mode
 			_, units := play(tr.id, o, []byte(tr.stream))
 			var stream []byte
 			for i := 0; ; i++ {
@@ -141,6 +143,7 @@ func FuzzAnyBytesAreSafe(f *testing.F) {
 			return !t.Failed()
 		})
 		checkLegal(t, s.ID(), s.AppendEnding(nil, atDeadline))
+		checkLegal(t, s.ID(), s.AppendLabel(nil, nil, theLabel))
 		JudgeJSON(id, 200, stream)
 		JudgeJSON(id, 429, stream)
 		ByEvent(frame.Fields{Data: stream, HasData: true})
@@ -164,7 +167,7 @@ func checkStep(t *testing.T, id ID, m Mark, was, now State) {
 		t.Errorf("%s: an error was taken back", id)
 	case was.settled() && !now.settled() && !now.Error && id != Chat && id != Completions && id != Gemini:
 		t.Errorf("%s: completeness was taken back", id)
-	case now.Complete && now.Class == outcome.Unknown:
+	case now.Complete && now.Class == outcome.Unknown && !now.Foreign:
 		t.Errorf("%s: complete without a class", id)
 	case len(now.Finish) > maxReason:
 		t.Errorf("%s: keeps a reason of %d bytes", id, len(now.Finish))

@@ -17,6 +17,8 @@ type candidate struct {
 type gemini struct {
 	tally
 	blocked    bool // the prompt was refused: no candidates
+	closed     bool // a [DONE], which is not of this protocol, came behind a finish
+	lastIndex  int  // of the candidate that finished last
 	candidates slots[candidate]
 }
 
@@ -25,17 +27,19 @@ func (*gemini) ID() ID { return Gemini }
 // Observe takes a frame: a GenerateContentResponse or an error.
 func (g *gemini) Observe(f frame.Fields, _ []byte) Mark {
 	doc, m, more := g.open(f)
-	if !more || m&Sentinel != 0 {
-		g.data = g.data || m&(Data|Foreign) == Data
-		return m
-	}
 	was := g.firm()
-	m |= g.response(doc)
-	g.data = g.data || m&Foreign == 0
+	switch {
+	case !more:
+	case m&Sentinel == 0:
+		m |= g.response(doc)
+	case g.failed, g.complete(), g.opts.EvidenceEOF, g.blind: // a translator's
+		g.closed = true
+		m |= Final
+	}
 	if !was && g.firm() && !g.failed {
 		m |= Finished
 	}
-	return m
+	return g.noted(m)
 }
 
 // response reads one frame, or a whole answer.
@@ -64,9 +68,17 @@ func (g *gemini) response(doc text) Mark {
 			}
 		case "modelVersion", "responseId":
 			fits = true
+		case "complete":
+			if w.value.isFalse() {
+				g.inner(doc)
+			}
 		}
 	}
-	if !fits && !g.data {
+	switch {
+	case fits:
+	case beats(doc):
+		return m | beat
+	case !g.data:
 		return m | Foreign
 	}
 	return m
@@ -92,6 +104,7 @@ func (g *gemini) candidate(v text) Mark {
 		g.ended, g.trouble = outcome.Unknown, outcome.Unknown
 	}
 	g.finished(word, how)
+	g.lastIndex = f[0].count()
 	return m
 }
 
@@ -137,6 +150,9 @@ func (g *gemini) count(usage text) {
 }
 
 func (g *gemini) complete() bool {
+	if g.closed {
+		return true
+	}
 	for i := range g.candidates.part {
 		if !g.candidates.part[i].finished {
 			return false
@@ -147,6 +163,12 @@ func (g *gemini) complete() bool {
 
 // firm says whether the answer is complete even if the upstream keeps the stream open.
 func (g *gemini) firm() bool {
+	if g.closed {
+		return true
+	}
+	if g.candidates.beyond {
+		return false
+	}
 	for i := range g.candidates.part {
 		if c := &g.candidates.part[i]; !c.plain || c.repeats {
 			return false
@@ -187,15 +209,43 @@ func (g *gemini) AppendEnding(dst []byte, e Ending) []byte {
 		if open++; open > 1 {
 			dst = append(dst, ',')
 		}
-		dst = appendCandidate(dst, g.candidates.index[i])
+		dst = appendCandidate(dst, g.candidates.index[i], "MAX_TOKENS")
 	}
 	if open == 0 {
-		dst = appendCandidate(dst, 0)
+		dst = appendCandidate(dst, 0, "MAX_TOKENS")
 	}
 	return closeKeys(append(dst, ']'), e, "\n\n")
 }
 
-func appendCandidate(dst []byte, index int) []byte {
-	dst = append(dst, `{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"MAX_TOKENS","index":`...)
+// appendCandidate appends a candidate without text, which its SDKs demand, that ends for a reason.
+func appendCandidate(dst []byte, index int, reason string) []byte {
+	dst = append(dst, `{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"`...)
+	dst = append(append(dst, reason...), `","index":`...)
 	return append(appendInt(dst, index), '}')
+}
+
+// AppendLabel appends a frame that repeats how the answer ended. Its streams have no unit that closes them, and its
+// clients take no event names.
+func (g *gemini) AppendLabel(dst, unit []byte, l Label) []byte {
+	if g.opts.Terminal == Bare {
+		return append(l.appendBare(dst), unit...)
+	}
+	dst = append(dst, `data: {"candidates":[`...)
+	if len(g.candidates.part) > 0 {
+		dst = appendCandidate(dst, g.lastIndex, g.finishWord())
+	}
+	return append(l.closeKeys(append(dst, ']'), "\n\n"), unit...)
+}
+
+// finishWord is the finish reason as it was seen, if it is a plain word.
+func (g *gemini) finishWord() string {
+	for _, c := range []byte(g.finish) {
+		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '_') {
+			return "OTHER"
+		}
+	}
+	if g.finish == "" {
+		return "STOP"
+	}
+	return g.finish
 }

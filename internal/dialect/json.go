@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -14,7 +15,7 @@ func JudgeJSON(id ID, status int, body []byte) State {
 	switch {
 	case status >= 400:
 		return judgeFailure(status, doc)
-	case len(skipSpace(body)) == 0, string(doc) == "null":
+	case len(jsonedit.SkipSpace(body)) == 0, string(doc) == "null":
 		return State{Complete: true, Class: outcome.Empty}
 	case !ok:
 		return unreadable(bytes.TrimSpace(body))

@@ -3,12 +3,15 @@ package dialect
 // readMessage reads what a delta or a whole message holds.
 func readMessage(t *tally, c *choice, message text) Mark {
 	var m Mark
+	details := false
 	for w := message.members(); w.next(); {
 		switch string(w.key) {
 		case "content":
 			m |= readContent(t, w.value)
 		case "reasoning_content", "reasoning", "thinking":
 			m |= t.think(w.value)
+		case "reasoning_details": // OpenRouter; mostly beside the same thoughts as text
+			details = w.value.array() && len(w.value) > 2
 		case "refusal":
 			m |= t.refuse(w.value)
 		case "audio", "images":
@@ -21,6 +24,9 @@ func readMessage(t *tally, c *choice, message text) Mark {
 				m |= t.saw(true)
 			}
 		}
+	}
+	if details && m&Content == 0 {
+		m |= t.saw(false)
 	}
 	return m
 }

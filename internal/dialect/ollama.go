@@ -1,15 +1,23 @@
 package dialect
 
 import (
+	"bytes"
+
 	"github.com/envoy-brownout/brownout/internal/frame"
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
-// ollama is /api/chat or /api/generate: lines of JSON, the last of which says done.
+// ollama is /api/chat or /api/generate: lines of JSON, the last of which says done. Others have such paths too: a stream
+// of which no line looks like Ollama is not judged, and nothing of ours is put behind it.
 type ollama struct {
 	tally
 	done     bool
 	generate bool // the text lies in response instead of in message
+	fits     bool // a line looked like Ollama's
+	foreign  bool // a line did not, before any that did
+	spoke    bool // the last line brought words
+	lines    int  // lines with JSON
 	model    text
 	created  text // of the last line
 }
@@ -20,36 +28,57 @@ func (*ollama) ID() ID { return Ollama }
 func (o *ollama) Observe(_ frame.Fields, line []byte) Mark {
 	doc, ok := parse(line)
 	if !ok {
-		if len(skipSpace(line)) == 0 {
+		if len(jsonedit.SkipSpace(line)) == 0 {
 			return 0
 		}
 		o.data = true
-		return Data
+		return Data | o.strange()
 	}
 	o.data = true
-	return Data | o.line(doc)
+	o.lines++
+	m := Data | o.line(doc)
+	o.spoke = m&Content != 0
+	return m | o.strange()
+}
+
+// strange notes a line in front of which none looked like Ollama's, and which does not either. Whatever it is, it counts
+// as content.
+func (o *ollama) strange() Mark {
+	if o.fits || o.opts.Pinned {
+		return 0
+	}
+	o.foreign = true
+	return o.saw(true)
 }
 
 func (o *ollama) line(doc text) Mark {
 	var m Mark
 	var done, why, oops text
+	named, texted := false, false
 	for w := doc.members(); w.next(); {
 		switch string(w.key) {
 		case "error":
 			oops = w.value
 		case "model":
+			named = w.value.quoted()
 			hold(&o.model, w.value, maxHead)
 		case "created_at":
 			if w.value.quoted() && len(w.value) <= maxReason {
 				o.created = append(o.created[:0], w.value...)
 			}
 		case "message":
+			texted = texted || w.value.object()
 			m |= readMessage(&o.tally, &choice{}, w.value)
 		case "response":
+			texted = texted || w.value.quoted()
 			o.generate = true
 			m |= o.speak(w.value)
 		case "thinking":
 			m |= o.think(w.value)
+		case "complete":
+			if w.value.isFalse() {
+				o.inner(doc)
+			}
 		case "done":
 			done = w.value
 		case "done_reason":
@@ -60,6 +89,7 @@ func (o *ollama) line(doc text) Mark {
 			o.usage.Output = w.value.count()
 		}
 	}
+	o.fits = o.fits || oops.set() || done.isTrue() || done.isFalse() || named && texted
 	switch {
 	case oops.set():
 		return m | o.fail(readFault(doc))
@@ -73,7 +103,7 @@ func (o *ollama) line(doc text) Mark {
 func (o *ollama) stop(why text) Mark {
 	how := reason(why.inner())
 	switch {
-	case why.quoted() && how == finishNone:
+	case why.quoted() && len(why.inner()) == 0:
 		o.trouble = outcome.First(o.trouble, outcome.Evicted)
 		return o.abandon()
 	case how.aborted():
@@ -87,19 +117,29 @@ func (o *ollama) stop(why text) Mark {
 	if o.failed || o.abandoned {
 		return 0
 	}
-	return Finished
+	return Finished | Final | o.closing()
 }
 
-func (o *ollama) State() State { return o.state(o.done) }
+func (o *ollama) State() State {
+	if o.foreign && !o.fits {
+		return State{Complete: true, Provisional: true, Content: true, Foreign: true}
+	}
+	return o.state(o.done)
+}
 
 // AppendEnding appends a done line. Bytes of an event stream would be an error to every client, so Bare is the same.
 func (o *ollama) AppendEnding(dst []byte, e Ending) []byte {
 	switch s := o.State(); {
-	case s.settled(), o.failed:
+	case s.settled(), o.failed, s.Foreign:
 		return dst
 	case o.opts.Terminal == Error:
 		return append(append(append(dst, `{"error":"`...), e.message()...), "\"}\n"...)
 	}
+	return closeKeys(o.appendDone(dst, "length"), e, "\n")
+}
+
+// appendDone appends a done line without the brace that closes it.
+func (o *ollama) appendDone(dst []byte, reason string) []byte {
 	dst = appendOr(append(dst, `{"model":`...), o.model, `""`)
 	dst = appendOr(append(dst, `,"created_at":`...), o.created, `"1970-01-01T00:00:00Z"`)
 	if o.generate {
@@ -107,5 +147,23 @@ func (o *ollama) AppendEnding(dst []byte, e Ending) []byte {
 	} else {
 		dst = append(dst, `,"message":{"role":"assistant","content":""}`...)
 	}
-	return closeKeys(append(dst, `,"done":true,"done_reason":"length"`...), e, "\n")
+	return append(append(append(dst, `,"done":true,"done_reason":"`...), reason...), '"')
+}
+
+// AppendLabel puts the label into the done line. One that is the first line is perhaps no stream but a document, so it
+// gets the label of a document too.
+func (o *ollama) AppendLabel(dst, unit []byte, l Label) []byte {
+	if unit == nil {
+		return l.closeKeys(o.appendDone(dst, "stop"), "\n")
+	}
+	members := l.members()
+	if o.lines == 1 {
+		members = append(members, jsonedit.Member{Key: "meta", Value: l.AppendMeta(nil)})
+	}
+	line := bytes.TrimRight(unit, "\r\n")
+	out, err := jsonedit.InsertMembers(dst, line, members...)
+	if err != nil {
+		return append(dst, unit...)
+	}
+	return append(out, unit[len(line):]...)
 }

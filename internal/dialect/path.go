@@ -1,6 +1,9 @@
 package dialect
 
-import "strings"
+import (
+	"net/url"
+	"strings"
+)
 
 var names = [numIDs]string{"generic", "openai_chat", "openai_completions", "openai_responses", "anthropic", "gemini", "ollama"}
 
@@ -67,12 +70,7 @@ func openai(path, resource string) bool {
 
 // byMethod reads a last segment of the form model:method, which Google's APIs use for several vendors' models.
 func byMethod(path, last string) (ID, bool) {
-	last = strings.ReplaceAll(strings.ReplaceAll(last, "%3A", ":"), "%3a", ":")
-	i := strings.LastIndexByte(last, ':')
-	if i < 0 {
-		return Generic, false
-	}
-	switch last[i+1:] {
+	switch _, method := splitMethod(last); method {
 	case "streamGenerateContent", "generateContent":
 		return Gemini, true
 	case "streamRawPredict", "rawPredict":
@@ -81,4 +79,72 @@ func byMethod(path, last string) (ID, bool) {
 		}
 	}
 	return Generic, false
+}
+
+// streamsByPath says whether the path asks Gemini for the answer in pieces.
+func streamsByPath(path string) bool {
+	path, _, _ = strings.Cut(path, "?")
+	_, method := splitMethod(path[strings.LastIndexByte(path, '/')+1:])
+	return method == "streamGenerateContent"
+}
+
+// hasSSE says whether the query asks Google for events instead of an array.
+func hasSSE(path string) bool {
+	_, query, _ := strings.Cut(path, "?")
+	for p := range strings.SplitSeq(query, "&") {
+		if name, value, _ := strings.Cut(p, "="); (name == "alt" || name == "$alt" || name == "%24alt") && strings.EqualFold(value, "sse") {
+			return true
+		}
+	}
+	return false
+}
+
+// splitMethod splits a last segment of the form model:method, whose colon may be encoded. method is "" if it has
+// none; model is raw.
+func splitMethod(last string) (model, method string) {
+	i, n := strings.LastIndexByte(last, ':'), 1
+	if k := max(strings.LastIndex(last, "%3A"), strings.LastIndex(last, "%3a")); k > i {
+		i, n = k, 3
+	}
+	if i < 0 {
+		return last, ""
+	}
+	return last[:i], last[i+n:]
+}
+
+// modelInPath finds the model in the path of an API that has it there: path[from:to].
+func modelInPath(path string) (from, to int, ok bool) {
+	end := strings.IndexByte(path, '?')
+	if end < 0 {
+		end = len(path)
+	}
+	clean := path[:end]
+	last := strings.LastIndexByte(clean, '/') + 1
+	if model, method := splitMethod(clean[last:]); method != "" && model != "" {
+		if _, known := byMethod(clean, clean[last:]); known {
+			return last, last + len(model), true
+		}
+	}
+	const deployments = "/deployments/"
+	if i := strings.Index(clean, deployments); i >= 0 && strings.Contains(clean[:i]+"/", "/openai/") {
+		from = i + len(deployments)
+		if n := strings.IndexByte(clean[from:], '/'); n > 0 {
+			return from, from + n, true
+		}
+	}
+	return 0, 0, false
+}
+
+// unescape decodes a path segment; a broken one stays as it is.
+func unescape(segment string) string {
+	if s, err := url.PathUnescape(segment); err == nil {
+		return s
+	}
+	return segment
+}
+
+// escape encodes a model for a path segment. Unlike url.PathEscape it encodes the colon, behind which these APIs expect
+// a method.
+func escape(model string) string {
+	return strings.ReplaceAll(url.PathEscape(model), ":", "%3A")
 }

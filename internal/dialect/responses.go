@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/envoy-brownout/brownout/internal/frame"
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
 )
 
 // Bounds on what is remembered of a response, in bytes. Above them our ending repeats less of it.
@@ -31,12 +32,13 @@ const (
 // responses is a stream of the Responses API. Its terminal events are response.completed, .incomplete and .failed.
 type responses struct {
 	tally
-	done     bool
-	last     int    // sequence number
-	seen     bool   // … of which there was one
-	response []byte // of response.created
-	items    slots[item]
-	size     int // bytes kept in items
+	done       bool
+	last       int    // sequence number
+	seen       bool   // … of which there was one
+	response   []byte // as it was announced
+	background bool   // it is a job that runs on whoever listens
+	items      slots[item]
+	size       int // bytes kept in items
 }
 
 func (*responses) ID() ID { return Responses }
@@ -46,17 +48,20 @@ func (r *responses) Observe(f frame.Fields, _ []byte) Mark {
 	doc, m, more := r.open(f)
 	switch {
 	case !more:
-		r.data = r.data || m&(Data|Foreign) == Data
-		return m
 	case m&Sentinel != 0: // not of this protocol, but some servers end everything with it
-		if r.data = true; !r.done && !r.failed && !r.opts.EvidenceEOF {
+		switch {
+		case r.done || r.failed:
+			m |= Final
+		case r.opts.EvidenceEOF, r.blind:
+			r.done = true
+			m |= Finished | Final | r.closing()
+		default:
 			m |= Withhold
 		}
-		return m
+	default:
+		m |= r.event(doc, f.Name)
 	}
-	m |= r.event(doc, f.Name)
-	r.data = r.data || m&Foreign == 0
-	return m
+	return r.noted(m)
 }
 
 func (r *responses) event(doc text, name []byte) Mark {
@@ -71,7 +76,9 @@ func (r *responses) event(doc text, name []byte) Mark {
 		switch {
 		case string(kind) == "error", doc.get("error").set():
 			return r.fail(readFault(doc))
-		case !r.data && string(kind) != "ping" && string(kind) != "keepalive":
+		case beats(doc):
+			return beat
+		case !r.data && !isPing(kind):
 			return Foreign
 		}
 		return 0
@@ -83,13 +90,38 @@ func (r *responses) event(doc text, name []byte) Mark {
 	case "output_text.delta":
 		r.accumulate(v[2], v[3].inner(), v[4])
 		return r.speak(v[3])
-	case "created":
-		r.response = doc.get("response").keep(maxResponse)
+	case "created", "queued", "in_progress":
+		r.announce(doc.get("response"))
 		return 0
 	case "completed", "incomplete", "failed", "cancelled":
 		return r.terminal(doc.get("response"), string(event))
 	}
 	return r.progress(doc, event)
+}
+
+// announce keeps what a response says of itself at its beginning, or of one that is too large what clients demand.
+func (r *responses) announce(response text) {
+	if response.get("background").isTrue() {
+		r.background = true
+	}
+	if r.response != nil || !response.object() {
+		return
+	}
+	if r.response = response.keep(maxResponse); r.response != nil {
+		return
+	}
+	var v [4]text
+	response.pick(v[:], "id", "created_at", "model", "object")
+	r.response = []byte{'{'}
+	for i, k := range []string{"id", "created_at", "model", "object"} {
+		if kept := v[i].keep(maxHead); kept != nil {
+			if len(r.response) > 1 {
+				r.response = append(r.response, ',')
+			}
+			r.response = append(append(jsonedit.AppendQuoted(r.response, k), ':'), kept...)
+		}
+	}
+	r.response = append(r.response, '}')
 }
 
 // terminal reads a terminal event. The status in the response has the last word.
@@ -103,7 +135,7 @@ func (r *responses) terminal(response text, event string) Mark {
 		return m | failed
 	}
 	r.done = true
-	return m | Finished
+	return m | Finished | Final | r.closing()
 }
 
 // status judges the status of a whole response; Failed if it is a failure. fallback stands in for a status left out.
@@ -118,7 +150,7 @@ func (r *responses) status(response text, fallback string) Mark {
 	case fallback == "cancelled", word == "cancelled":
 		r.finished([]byte(word), finishEvicted)
 		r.failed = true
-		return Failed
+		return Failed | Final
 	case fallback == "incomplete", word == "incomplete":
 		why := response.get("incomplete_details").get("reason").inner()
 		how := reason(why)
@@ -257,7 +289,8 @@ func (r *responses) State() State {
 	return s
 }
 
-// AppendEnding appends response.incomplete with the response of response.created and the output so far.
+// AppendEnding appends response.incomplete with the response as it was announced and the output so far. One that was
+// not announced to this client, or runs on in the background, is not incomplete: then it is an error of the stream.
 func (r *responses) AppendEnding(dst []byte, e Ending) []byte {
 	s := r.State()
 	switch {
@@ -265,7 +298,7 @@ func (r *responses) AppendEnding(dst []byte, e Ending) []byte {
 		return dst
 	case r.opts.Terminal == Bare:
 		return appendBare(dst, e)
-	case r.opts.Terminal == Error, s.OpenTool:
+	case r.opts.Terminal == Error, s.OpenTool, r.response == nil, r.background, r.items.beyond:
 		dst = append(dst, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":"...)
 		dst = appendInt(dst, r.next())
 		dst = append(append(dst, `,"error":{"type":"server_error","code":"`...), e.Reason.String()...)
@@ -288,15 +321,12 @@ func (r *responses) next() int {
 
 // appendResponse appends what the response said of itself, but for what we say.
 func (r *responses) appendResponse(dst []byte) []byte {
-	if r.response == nil {
-		return append(dst, `"id":"brownout","object":"response","created_at":0,"model":"","error":null,`...)
-	}
 	for m := text(r.response).members(); m.next(); {
 		switch string(m.key) {
 		case "status", "incomplete_details", "output", "usage":
 			continue
 		}
-		dst = append(appendQuoted(dst, string(m.key)), ':')
+		dst = append(jsonedit.AppendQuoted(dst, string(m.key)), ':')
 		dst = append(append(dst, m.value...), ',')
 	}
 	return dst
@@ -323,4 +353,21 @@ func (r *responses) appendOutput(dst []byte) []byte {
 		dst = append(append(dst, it.said...), `"}]}`...)
 	}
 	return dst
+}
+
+// AppendLabel puts the label into the terminal event. Where there is none, or it takes no label, an event in front says
+// it, which means no more to clients than those that keep a connection alive.
+func (r *responses) AppendLabel(dst, unit []byte, l Label) []byte {
+	if r.opts.Terminal == Bare {
+		return append(l.appendBare(dst), unit...)
+	}
+	out, ok, present := labelEvent(dst, unit, l)
+	switch {
+	case ok:
+		return out
+	case present:
+		return append(dst, unit...)
+	}
+	dst = append(dst, "event: done\ndata: {\"type\":\"keepalive\",\"sequence_number\":"...)
+	return append(l.closeKeys(appendInt(dst, r.next()), "\n\n"), unit...)
 }

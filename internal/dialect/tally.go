@@ -63,7 +63,9 @@ type tally struct {
 	finish    string          // the last finish reason
 	deltas    int             // units with content: at least so many tokens
 	usage     Usage
+	blind     bool // a unit has passed that nobody could read
 	abandoned bool // a finish that reports an abort was withheld
+	draft     bool // a brownout further in says that its answer is incomplete
 }
 
 // open does what is the same in every event stream. more is false if nothing is left to read in the unit: it carries
@@ -71,7 +73,7 @@ type tally struct {
 func (t *tally) open(f frame.Fields) (doc text, m Mark, more bool) {
 	if len(f.Error) > 0 {
 		doc, _ := parse(f.Error)
-		return nil, t.fail(readFault(doc)), false
+		return nil, Data | t.fail(readFault(doc)), false
 	}
 	data := bytes.TrimSpace(f.Data)
 	if !f.HasData {
@@ -80,9 +82,8 @@ func (t *tally) open(f frame.Fields) (doc text, m Mark, more bool) {
 	if len(data) == 0 {
 		return nil, 0, false
 	}
-	switch string(f.Name) {
-	case "ping", "keepalive", "keep-alive", "heartbeat": // says nothing, in any dialect
-		return nil, Data, false
+	if isPing(f.Name) { // says nothing, in any dialect
+		return nil, 0, false
 	}
 	if string(data) == "[DONE]" {
 		return nil, Data | Sentinel, true
@@ -102,7 +103,30 @@ func (t *tally) bare(line []byte) Mark {
 	}
 	doc, _ := parse(line)
 	t.unframed = true
-	return t.fail(readFault(doc))
+	return t.fail(readFault(doc)) &^ Final // who knows how much of it is still to come
+}
+
+// isPing says whether an event of that name or type only keeps the connection alive.
+func isPing(name []byte) bool {
+	switch string(name) {
+	case "ping", "keepalive", "keep-alive", "heartbeat":
+		return true
+	}
+	return false
+}
+
+// beats says the same of a whole event, by the type in it. One that carries the frame of the contract is more than that.
+func beats(doc text) bool {
+	return isPing(doc.get("type").inner()) && doc.get("degraded") == nil
+}
+
+// noted ends an Observe: it notes that data has come, and takes back what a unit that only beats is not.
+func (t *tally) noted(m Mark) Mark {
+	if m&beat != 0 {
+		return m &^ (beat | Data)
+	}
+	t.data = t.data || m&(Data|Foreign) == Data
+	return m
 }
 
 // fail notes the upstream's own error; the first counts.
@@ -111,8 +135,14 @@ func (t *tally) fail(f fault) Mark {
 		t.trouble = f.outcome(0)
 	}
 	t.failed = true
-	return Failed
+	return Failed | Final
 }
+
+// Blind notes a unit that nobody could read.
+func (t *tally) Blind() { t.blind, t.content, t.visible = true, true, true }
+
+// AppendHonest appends nothing: in most dialects a unit that lies says nothing else.
+func (t *tally) AppendHonest(dst, _ []byte) []byte { return dst }
 
 // saw notes content. shown says that it is more than thoughts and white space.
 func (t *tally) saw(shown bool) Mark {
@@ -159,6 +189,21 @@ func (t *tally) finished(as []byte, f finish) {
 	t.ended = outcome.First(t.ended, f.outcome())
 }
 
+// inner reads the frame of a brownout further in, if doc is one.
+func (t *tally) inner(doc text) {
+	if doc.get("complete").isFalse() && doc.get("degraded").isTrue() {
+		t.draft = true
+	}
+}
+
+// closing is the mark of the unit that closes the answer, if the answer is one that a label may call complete.
+func (t *tally) closing() Mark {
+	if t.failed || t.abandoned || t.draft {
+		return 0
+	}
+	return Last
+}
+
 // abandon notes that the unit reports an abort as if it were an end.
 func (t *tally) abandon() Mark {
 	t.abandoned = true
@@ -170,7 +215,7 @@ func (t *tally) state(complete bool) State {
 	s := State{Complete: complete, Content: t.content, Error: t.failed, Finish: t.finish, Usage: t.usage}
 	if t.failed || t.abandoned {
 		s.Complete = false
-	} else if !complete && t.opts.EvidenceEOF && t.data {
+	} else if !complete && (t.opts.EvidenceEOF && t.data || t.blind) {
 		s.Complete, s.Provisional = true, true
 	}
 	s.Class = t.class(s.Complete)
@@ -189,10 +234,10 @@ func (t *tally) class(complete bool) outcome.Outcome {
 		return outcome.Refusal
 	case !t.content, !t.visible && t.ended != outcome.Capped:
 		return outcome.Empty
-	case t.ended == outcome.Unknown:
+	case t.ended == outcome.Unknown && !t.blind:
 		return outcome.OK
 	}
-	return t.ended
+	return t.ended // Unknown, if it was said in what nobody could read
 }
 
 // settled says whether nothing of ours belongs behind the stream, because it is complete beyond doubt or ends with
@@ -204,8 +249,9 @@ const maxOpen = 128
 
 // slots are the numbered parts of an answer, in the order in which they began.
 type slots[T any] struct {
-	index []int
-	part  []T
+	index  []int
+	part   []T
+	beyond bool // there were more than maxOpen
 }
 
 // at is part i, made if it is new; nil beyond maxOpen or for what is no index.
@@ -220,6 +266,7 @@ func (s *slots[T]) at(i text) *T {
 		}
 	}
 	if len(s.index) == maxOpen {
+		s.beyond = true
 		return nil
 	}
 	var fresh T

@@ -8,46 +8,21 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
-)
 
-// maxDepth bounds how deeply nested a document may be to be read: validation recurses. Deeper ones pass unread.
-const maxDepth = 128
+	"github.com/envoy-brownout/brownout/internal/jsonedit"
+)
 
 // text is one JSON value as it stands in its document, which is known to be valid, or nil. It is read where it lies:
 // nothing is decoded or copied unless asked for.
 type text []byte
 
-// parse reads a document; false if it is no JSON.
+// parse reads a document; false if it is no JSON, or nests too deep to be read.
 func parse(p []byte) (text, bool) {
 	p = bytes.Trim(p, " \t\r\n")
-	if len(p) == 0 || tooDeep(p) || !gjson.ValidBytes(p) {
+	if len(p) == 0 || !jsonedit.Valid(p) {
 		return nil, false
 	}
 	return p, true
-}
-
-// tooDeep says whether brackets nest deeper than maxDepth. p need not be valid.
-func tooDeep(p []byte) bool {
-	if bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['}) <= maxDepth {
-		return false
-	}
-	depth, quoted := 0, false
-	for i := 0; i < len(p); i++ {
-		switch c := p[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
 }
 
 func (t text) begins(c byte) bool { return len(t) > 0 && t[0] == c }
@@ -102,6 +77,12 @@ func (t text) number() (int, bool) {
 		n = n*10 + int(c-'0')
 	}
 	return min(n, math.MaxInt32), true
+}
+
+// isNumber says whether the value is a whole number that is no less than zero, or one in quotes.
+func (t text) isNumber() bool {
+	_, ok := t.number()
+	return ok
 }
 
 // count is a number, or 0.
@@ -173,22 +154,22 @@ func (t text) elements() walker {
 
 // next steps to the next member.
 func (w *walker) next() bool {
-	p := skipSpace(w.rest)
+	p := jsonedit.SkipSpace(w.rest)
 	if len(p) == 0 || p[0] != '"' {
 		return false
 	}
-	end := stringEnd(p)
+	end := jsonedit.StringEnd(p)
 	w.key = p[1 : end-1]
 	if bytes.IndexByte(w.key, '\\') >= 0 {
 		w.key = []byte(text(p[:end]).decoded())
 	}
-	w.take(skipSpace(p[end:])) // the colon counts as space
+	w.take(jsonedit.SkipSpace(p[end:])) // the colon counts as space
 	return true
 }
 
 // nextElement steps to the next element.
 func (w *walker) nextElement() bool {
-	p := skipSpace(w.rest)
+	p := jsonedit.SkipSpace(w.rest)
 	if len(p) == 0 || p[0] == ']' {
 		return false
 	}
@@ -197,86 +178,8 @@ func (w *walker) nextElement() bool {
 }
 
 func (w *walker) take(p []byte) {
-	n := valueEnd(p)
+	n := jsonedit.ValueEnd(p)
 	w.value, w.rest = text(p[:n]), p[n:]
-}
-
-// skipSpace skips what stands between the values of a valid document.
-func skipSpace(p []byte) []byte {
-	for i, c := range p {
-		switch c {
-		case ' ', '\t', '\r', '\n', ',', ':':
-		default:
-			return p[i:]
-		}
-	}
-	return nil
-}
-
-// stringEnd is where the string that p begins with ends. Keys and words are short, images are not.
-func stringEnd(p []byte) int {
-	for i := 1; i < min(len(p), 24); i++ {
-		switch p[i] {
-		case '\\':
-			return escapedEnd(p)
-		case '"':
-			return i + 1
-		}
-	}
-	end := bytes.IndexByte(p[1:], '"') + 2
-	if p[end-2] != '\\' {
-		return end
-	}
-	return escapedEnd(p)
-}
-
-// escapedEnd is stringEnd for strings with escapes.
-func escapedEnd(p []byte) int {
-	for i := 1; i < len(p); i++ {
-		switch p[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(p)
-}
-
-// valueEnd is where the value that p begins with ends.
-func valueEnd(p []byte) int {
-	switch p[0] {
-	case '"':
-		return stringEnd(p)
-	case '{', '[':
-		return nestEnd(p)
-	}
-	for i, c := range p {
-		switch c {
-		case ',', '}', ']', ' ', '\t', '\r', '\n':
-			return i
-		}
-	}
-	return len(p)
-}
-
-func nestEnd(p []byte) int {
-	depth := 0
-	for i := 0; i < len(p); {
-		switch p[i] {
-		case '"':
-			i += stringEnd(p[i:])
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-		i++
-	}
-	return len(p)
 }
 
 // keep is a copy of a value on one line, or nil if it is larger than limit bytes.
@@ -291,22 +194,6 @@ func (t text) keep(limit int) text {
 		}
 	}
 	return kept
-}
-
-// appendQuoted appends s as a JSON string.
-func appendQuoted(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r < 0x20:
-			dst = append(dst, '\\', 'u', '0', '0', '0'+byte(r>>4), "0123456789abcdef"[r&15])
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return append(dst, '"')
 }
 
 func appendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }

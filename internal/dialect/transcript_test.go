@@ -48,6 +48,10 @@ func readTranscript(t testing.TB, file string) transcript {
 		switch o {
 		case "eof":
 			tr.opts.EvidenceEOF = true
+		case "pinned":
+			tr.opts.Pinned = true
+		case "mistral":
+			tr.opts.Mistral = true
 		case "error":
 			tr.opts.Terminal = Error
 		case "bare":
@@ -74,8 +78,9 @@ func transcripts(t testing.TB) (all []transcript) {
 
 // unit is one unit of a stream and what the dialect said to it.
 type unit struct {
-	block []byte
-	mark  Mark
+	block  []byte
+	mark   Mark
+	honest []byte // what of a withheld block may go on
 }
 
 // play lets a new tracker observe bytes as the answer's owner would: it changes to Generic when the first event is
@@ -99,10 +104,55 @@ func play(id ID, o Options, stream []byte) (Stream, []unit) {
 			s = New(Generic, o)
 			m = s.Observe(f, e.Block) | Foreign
 		}
-		units = append(units, unit{bytes.Clone(e.Block), m})
+		u := unit{block: bytes.Clone(e.Block), mark: m}
+		if m&Withhold != 0 {
+			u.honest = s.AppendHonest(nil, e.Block)
+		}
+		units = append(units, u)
 		return true
 	})
 	return s, units
+}
+
+// theLabel is the label the transcripts and templates show.
+var theLabel = Label{Tier: "small", Reason: outcome.DegradedQueuePressure, DeadlineMs: 2500}
+
+// label plays a stream and returns its bytes with the label from where it begins, as the answer's owner would send it;
+// "" if there is none. all is the whole of what is sent.
+func label(id ID, o Options, stream []byte) (labelled string, all []byte) {
+	s := New(id, o)
+	split := frame.Splitter{}
+	if id.NDJSON() {
+		split.Kind = frame.NDJSON
+	}
+	first, from := true, -1
+	split.Feed(stream, func(e frame.Event) bool {
+		f, _ := e.Parse(first, nil)
+		first = false
+		m := s.Observe(f, e.Block)
+		if m&Foreign != 0 {
+			s = New(Generic, o)
+			m = s.Observe(f, e.Block)
+		}
+		switch {
+		case m&Withhold != 0:
+			all = s.AppendHonest(all, e.Block)
+		case m&Last != 0 && from < 0:
+			from = len(all)
+			all = s.AppendLabel(all, e.Block, theLabel)
+		default:
+			all = append(all, e.Block...)
+		}
+		return true
+	})
+	if from < 0 && s.State().Complete {
+		from = len(all)
+		all = s.AppendLabel(all, nil, theLabel)
+	}
+	if from < 0 {
+		return "", all
+	}
+	return string(all[from:]), all
 }
 
 // forwarded is what of the units goes to the client.
@@ -111,11 +161,12 @@ func forwarded(units []unit) (out []byte) {
 		if u.mark&Withhold == 0 {
 			out = append(out, u.block...)
 		}
+		out = append(out, u.honest...)
 	}
 	return out
 }
 
-var markNames = []string{"data", "content", "finished", "failed", "withhold", "foreign", "sentinel"}
+var markNames = []string{"data", "content", "finished", "failed", "withhold", "foreign", "sentinel", "last", "final"}
 
 func (m Mark) String() string {
 	var words []string
@@ -134,13 +185,16 @@ func render(s Stream, units []unit) string {
 	var b strings.Builder
 	for _, u := range units {
 		fmt.Fprintln(&b, u.mark)
+		if len(u.honest) > 0 {
+			fmt.Fprintf(&b, "but for %s\n", bytes.TrimSpace(u.honest))
+		}
 	}
 	st := s.State()
 	fmt.Fprintf(&b, "-- state --\n%s: class %s", s.ID(), st.Class)
 	for _, f := range []struct {
 		on   bool
 		name string
-	}{{st.Complete, "complete"}, {st.Provisional, "provisional"}, {st.Content, "content"}, {st.OpenTool, "open tool"}, {st.Error, "error"}} {
+	}{{st.Complete, "complete"}, {st.Provisional, "provisional"}, {st.Content, "content"}, {st.OpenTool, "open tool"}, {st.Error, "error"}, {st.Foreign, "foreign"}} {
 		if f.on {
 			b.WriteString(", " + f.name)
 		}
@@ -159,6 +213,9 @@ func TestTranscripts(t *testing.T) {
 	for _, tr := range transcripts(t) {
 		t.Run(tr.id.String()+"/"+tr.name, func(t *testing.T) {
 			got := render(play(tr.id, tr.opts, []byte(tr.stream)))
+			if labelled, _ := label(tr.id, tr.opts, []byte(tr.stream)); labelled != "" {
+				got += "-- label --\n" + labelled
+			}
 			if *update {
 				file := filepath.Join("testdata", tr.id.String(), tr.name+".txt")
 				if err := os.WriteFile(file, []byte(tr.head+"-- stream --\n"+tr.stream+"-- marks --\n"+got), 0o644); err != nil {

@@ -12,7 +12,15 @@ const maxDumpedWaiters = 100
 // State is what the engine holds at one instant, for people and tests.
 type State struct {
 	PolicyHash string
-	Tiers      []TierState // in the order of the policy, then tiers the policy no longer has
+	Tiers      []TierState // those that compute, in the order of the policy, then tiers the policy no longer has
+	Rungs      []RungState // those with a wait_over
+}
+
+// RungState is a rung that is entered when the tier above it is busy.
+type RungState struct {
+	Route, Tier string
+	Low         bool // requests that find no free slot above go there without waiting
+	Entries     int  // how often that began
 }
 
 // TierState is one tier's limiter.
@@ -21,6 +29,7 @@ type TierState struct {
 	InPolicy bool
 	limit.Stats
 	Waiters []limit.Waiter // the next to run, at most 100
+	Samples limit.Samples  // how long its latest requests took
 }
 
 // Dump reads the state. withWaiters adds the waiting requests, which costs a sort of each queue.
@@ -29,15 +38,20 @@ func (e *Engine) Dump(now time.Time, withWaiters bool) State {
 	st := State{PolicyHash: c.policy.Hash}
 	seen := make(map[string]bool, len(c.limiters))
 	add := func(name string, l *limit.Limiter, inPolicy bool) {
-		t := TierState{Tier: name, InPolicy: inPolicy, Stats: l.Stats()}
+		t := TierState{Tier: name, InPolicy: inPolicy, Stats: l.Stats(), Samples: l.Samples()}
 		if withWaiters {
 			t.Waiters = l.Waiters(now, maxDumpedWaiters)
 		}
 		seen[name] = true
 		st.Tiers = append(st.Tiers, t)
 	}
+	for i := range c.policy.Routes {
+		st.Rungs = append(st.Rungs, c.routes[&c.policy.Routes[i]].rungs(c.policy)...)
+	}
 	for i, t := range c.policy.Tiers {
-		add(t.Name, c.limiters[i], true)
+		if t.Model != nil {
+			add(t.Name, c.limiters[i], true)
+		}
 	}
 	e.mu.Lock()
 	retired := make(map[string]*limit.Limiter)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	crand "crypto/rand"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/envoy-brownout/brownout/internal/limit"
 	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/internal/replay"
 	"github.com/envoy-brownout/brownout/policy"
 )
 
@@ -17,35 +19,78 @@ const (
 	maxRetry = 1000 * time.Millisecond
 )
 
+// Bounds on the bytes held for requests.
+const (
+	maxBodies = 256 << 20 // bodies of requests that are waiting; above it: shed, reason memory
+	maxKept   = 1 << 20   // of one answer; a longer one is not kept
+)
+
+// Options are what an engine works with beside the policy. The zero value works.
+type Options struct {
+	Store  replay.Store        // default: this process's memory, of the size the first policy says
+	Secret []byte              // of the HMAC over credentials; default: a random one
+	Replay func(result string) // told of everything that happens to keys and kept answers; default: nobody
+	Now    func() time.Time    // default: time.Now
+}
+
 // Engine decides. Make one with New.
 type Engine struct {
 	current atomic.Pointer[compiled]
+	store   replay.Store
+	keys    *replay.Keys
+	flights *replay.Flights[*result]
+	note    func(result string)
+	now     func() time.Time
+	clock   clock
+	retries retryBudget
+	bodies  atomic.Int64 // bytes of bodies held
 
 	mu       sync.Mutex                // guards the fields below; nothing blocks or calls out while it is held
 	limiters map[string]*limit.Limiter // by tier name; never removed, a request may still hold its snapshot
+	dwells   map[dwellKey]*dwell       // never removed, alike
 	closed   outcome.Shed              // set once brownout is ending
 }
 
 // compiled is a snapshot with its limiters resolved. Immutable.
 type compiled struct {
 	policy   *policy.Snapshot
-	limiters []*limit.Limiter // by index of policy.Tiers
+	limiters []*limit.Limiter // by index of policy.Tiers; nil for a tier that needs no compute
+	routes   map[*policy.Route]*route
 }
 
 // New makes an engine for a policy.
-func New(now time.Time, s *policy.Snapshot) *Engine {
-	e := &Engine{limiters: make(map[string]*limit.Limiter)}
+func New(now time.Time, s *policy.Snapshot, o Options) *Engine {
+	e := &Engine{limiters: make(map[string]*limit.Limiter), dwells: make(map[dwellKey]*dwell), flights: replay.NewFlights[*result](),
+		store: o.Store, note: o.Replay, now: o.Now}
+	if e.store == nil {
+		e.store = replay.NewMemory(s.Store.Memory)
+	}
+	if e.note == nil {
+		e.note = func(string) {}
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	secret := o.Secret
+	if len(secret) == 0 {
+		secret = make([]byte, 32)
+		_, _ = crand.Read(secret) // never fails (crypto/rand)
+	}
+	e.keys = replay.NewKeys(secret)
 	e.Apply(now, s)
 	return e
 }
 
-// Apply makes s the policy of requests that arrive from now on. Slots and waiting requests are kept.
+// Apply makes s the policy of requests that arrive from now on. Slots, waiting requests and kept answers are kept.
 func (e *Engine) Apply(now time.Time, s *policy.Snapshot) {
-	c := &compiled{policy: s, limiters: make([]*limit.Limiter, len(s.Tiers))}
+	c := &compiled{policy: s, limiters: make([]*limit.Limiter, len(s.Tiers)), routes: make(map[*policy.Route]*route, len(s.Routes))}
 	var resized []*limit.Limiter
 	var sizes []limit.Config
 	e.mu.Lock()
 	for i, t := range s.Tiers {
+		if t.Model == nil {
+			continue
+		}
 		cfg := limit.Config{Concurrency: t.Model.Concurrency, Queue: t.Model.Queue}
 		l, ok := e.limiters[t.Name]
 		if ok {
@@ -57,6 +102,9 @@ func (e *Engine) Apply(now time.Time, s *policy.Snapshot) {
 		}
 		c.limiters[i] = l
 	}
+	for i := range s.Routes {
+		c.routes[&s.Routes[i]] = e.compileRouteLocked(s, &s.Routes[i])
+	}
 	e.current.Store(c)
 	e.mu.Unlock()
 	for i, l := range resized {
@@ -67,34 +115,69 @@ func (e *Engine) Apply(now time.Time, s *policy.Snapshot) {
 // Policy is the policy in force.
 func (e *Engine) Policy() *policy.Snapshot { return e.current.Load().policy }
 
-// Offer decides on a request that arrived at now. For a Parked verdict deliver is called once with the one that
-// settles it, unless the returned Waiting is abandoned first; for every other verdict deliver is never called.
-func (e *Engine) Offer(now time.Time, r Request, deliver func(Verdict)) (Verdict, *Waiting) {
-	c := e.current.Load()
-	rt, ok := c.policy.Match(r.Method, r.Path)
-	if !ok {
+// Offer decides on a request that arrived at now. Of a matched one there is an Admission, which the driver ends. While the
+// verdict is NeedBody, the driver calls Admission.Body with it. For a Looking or Parked verdict deliver is called later:
+// perhaps with Parked, then once with the verdict that settles it, unless the request is abandoned first.
+func (e *Engine) Offer(now time.Time, r Request, deliver func(Verdict)) (Verdict, *Admission) {
+	a := e.admission(now, r, deliver)
+	if a == nil {
 		return Verdict{Kind: Unmatched}, nil
 	}
-	w := readWishes(&r, rt, c.policy)
-	d := w.bounds.Resolve(now, limits(rt.Budget))
-	v := Verdict{Route: rt.Name, Class: w.class, Deadline: d, Ignored: w.ignored}
-	if d.Expired() {
-		return refuse(v, rt, outcome.ShedDeadlineExpired, ""), nil
+	rt := a.route
+	switch closed := e.closing(); {
+	case a.due.Expired():
+		return a.call(func() { a.shed(now, outcome.ShedDeadlineExpired, "") }), a
+	case !r.More || !rt.needsBody(a.req.Dialect):
+		return a.call(func() { a.begin(now, nil) }), a
+	case closed != outcome.ShedNone:
+		return a.call(func() { a.shed(now, closed, a.tier(rt.top)) }), a
+	case e.bodies.Load()+r.Length > maxBodies:
+		return a.call(func() { a.shed(now, outcome.ShedMemory, "") }), a
 	}
-	wk := &Waiting{c: c, route: rt, last: lastRung(rt, c.policy, w.degrade), base: v, deliver: deliver}
-	wk.plan(w, d, r.MaxWait)
-	wk.unknown = unknownRungs(rt, c.policy, wk.last, r.Routes)
-	return wk.walk(now, 0)
+	v := a.base
+	v.Kind, v.ShedStatus = NeedBody, shedStatus(rt.Route, outcome.ShedDeadlineExpired)
+	return v, a
+}
+
+// admission reads the headers of a request; nil: no route matches it.
+func (e *Engine) admission(now time.Time, r Request, deliver func(Verdict)) *Admission {
+	c := e.current.Load()
+	matched, ok := c.policy.Match(r.Method, r.Path)
+	if !ok {
+		return nil
+	}
+	rt := c.routes[matched]
+	w := readWishes(&r, matched, c.policy)
+	d := w.bounds.Resolve(now, limits(rt.Budget))
+	if rt.pinned != nil {
+		r.Dialect = *rt.pinned
+	}
+	a := &Admission{e: e, c: c, route: rt, req: r, wishes: w, last: lastRung(rt, c.policy, w.degrade), deliver: deliver,
+		base: Verdict{Route: rt.Name, Class: w.class, Deadline: d, Ignored: w.ignored, Pinned: rt.pinned}}
+	a.plan(d, r.MaxWait)
+	a.unknown = unknownRungs(rt, c.policy, a.last, r.Routes)
+	return a
+}
+
+func (e *Engine) closing() outcome.Shed {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
 }
 
 // unknownRungs are the rungs up to last whose tier Envoy has no route for: after a reload its configuration may be behind
 // the policy. If that is all of them none is left out: Envoy then sends the request to its own best tier.
-func unknownRungs(rt *policy.Route, s *policy.Snapshot, last int, known map[string]bool) map[int]bool {
+func unknownRungs(rt *route, s *policy.Snapshot, last int, known map[string]bool) map[int]bool {
 	if known == nil {
 		return nil
 	}
 	var out map[int]bool
+	models := 0
 	for i, rung := range rt.Ladder[:last+1] {
+		if s.Tiers[rung.Tier].Model == nil {
+			continue
+		}
+		models++
 		if !known[rt.Name+"/"+s.Tiers[rung.Tier].Name] {
 			if out == nil {
 				out = make(map[int]bool)
@@ -102,16 +185,16 @@ func unknownRungs(rt *policy.Route, s *policy.Snapshot, last int, known map[stri
 			out[i] = true
 		}
 	}
-	if len(out) == last+1 {
+	if len(out) == models {
 		return nil
 	}
 	return out
 }
 
-// lastRung is the lowest rung the caller accepts.
-func lastRung(rt *policy.Route, s *policy.Snapshot, degrade string) int {
+// lastRung is the lowest rung the caller accepts: never means the first that computes.
+func lastRung(rt *route, s *policy.Snapshot, degrade string) int {
 	if degrade == degradeNever {
-		return 0
+		return rt.top
 	}
 	for i, rung := range rt.Ladder {
 		if s.Tiers[rung.Tier].Name == degrade {
@@ -143,6 +226,9 @@ func (e *Engine) NextWake() (time.Time, bool) {
 			next, found = t, true
 		}
 	}
+	if t, ok := e.clock.next(); ok && (!found || t.Before(next)) {
+		next, found = t, true
+	}
 	return next, found
 }
 
@@ -151,6 +237,7 @@ func (e *Engine) Tick(now time.Time) {
 	for _, l := range e.all() {
 		l.Tick(now)
 	}
+	e.clock.tick(now)
 }
 
 // Close refuses all that wait and all that comes with reason; slots in use stay valid.

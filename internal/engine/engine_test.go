@@ -53,13 +53,19 @@ type rig struct {
 	*Engine
 	t    *testing.T
 	late map[string][]Verdict
+
+	notes map[string]int
+	clock time.Time // what the engine reads where it is not told
 }
 
 func newRig(t *testing.T, src string) *rig {
-	return &rig{Engine: New(epoch, compile(t, src)), t: t, late: map[string][]Verdict{}}
+	r := &rig{t: t, late: map[string][]Verdict{}, notes: map[string]int{}, clock: epoch}
+	r.Engine = New(epoch, compile(t, src), Options{Now: func() time.Time { return r.clock }, Replay: func(result string) { r.notes[result]++ }})
+	return r
 }
 
-func (r *rig) offer(name string, now int, req Request) (Verdict, *Waiting) {
+func (r *rig) offer(name string, now int, req Request) (Verdict, *Admission) {
+	r.clock = at(now)
 	return r.Offer(at(now), req, func(v Verdict) { r.late[name] = append(r.late[name], v) })
 }
 

@@ -21,9 +21,9 @@ func FuzzHeaderValues(f *testing.F) {
 		for _, name := range []string{"x-budget-ms", headerRemaining, headerCovers, headerGRPCTimeout, "x-priority", headerDegrade, headerMaxQueue} {
 			r.Headers = append(r.Headers, outcome.Header{Name: name, Value: given[name]})
 		}
-		e := New(epoch, s)
-		v, w := e.Offer(epoch, r, nil)
-		if w != nil || v.Kind == Parked {
+		e := New(epoch, s, Options{})
+		v, _ := e.Offer(epoch, r, nil)
+		if v.Kind == Parked || v.Kind == Looking {
 			t.Fatalf("parked with every slot free: %+v", v)
 		}
 		if v.Kind != Admitted && v.Kind != Shed {

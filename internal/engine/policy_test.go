@@ -35,7 +35,7 @@ func TestEveryPolicyThatValidatesAlsoBuilds(t *testing.T) {
 			return
 		}
 		built++
-		e := New(epoch, s)
+		e := New(epoch, s, Options{})
 		for i := range s.Routes {
 			offerTo(t, e, s, i)
 		}

@@ -19,7 +19,7 @@ tiers:
   full:  {model: {concurrency: 2, queue: 9}}
 routes: [{name: chat, match: {path: {prefix: /v1}}, ladder: [full, small]}]
 `)}
-	e := New(time.Now(), policies[0])
+	e := New(time.Now(), policies[0], Options{})
 	var twice, missing atomic.Int64
 	var wg sync.WaitGroup
 	for g := range 6 {
@@ -75,7 +75,7 @@ func BenchmarkOfferAdmitted(b *testing.B) {
 version: 1
 tiers: {full: {model: {concurrency: 1000000, queue: 0}}}
 routes: [{name: chat, match: {method: POST, path: {prefix: /v1/chat}}, ladder: [full]}]
-`))
+`), Options{})
 	r := request("x-budget-ms", "2500", "x-priority", "high", "content-type", "application/json")
 	b.ReportAllocs()
 	for b.Loop() {

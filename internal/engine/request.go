@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/envoy-brownout/brownout/internal/deadline"
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 	"github.com/envoy-brownout/brownout/policy"
 )
@@ -24,14 +25,17 @@ const degradeNever = "never"
 
 // Request is what the headers of a request say. Header names are lower case; a repeated header is repeated here.
 type Request struct {
-	Method, Path string
-	Headers      []outcome.Header
+	Method, Host, Path string
+	Headers            []outcome.Header
 	// MaxWait bounds the time in queues, as Envoy announced it; 0: unbounded.
 	MaxWait time.Duration
 	// Routes are the ROUTE/TIER pairs Envoy's configuration can send a request to; nil: all of the policy's.
 	Routes map[string]bool
 	// RouteTimeout is the timeout of Envoy's route, as announced; 0: none.
 	RouteTimeout time.Duration
+	Dialect      dialect.ID // that the path tells
+	More         bool       // a body follows
+	Length       int64      // of the body, as announced; 0: not
 }
 
 // wishes are the headers of a request, read.
@@ -43,14 +47,27 @@ type wishes struct {
 	maxQueue time.Duration
 	hasQueue bool
 	ignored  []string // names of headers whose value was no use
+	whys     []string // …and why, alike
 }
 
-// ignoreIf notes a header line that held a value of no use; one line counts once, however long its list.
-func (w *wishes) ignoreIf(useless bool, name string) {
-	if useless {
-		w.ignored = append(w.ignored, name)
+// ignoreIf notes a header line that held a value of no use, unless why is empty; one line counts once, however long its
+// list.
+func (w *wishes) ignoreIf(why, name string) {
+	if why != "" {
+		w.ignored, w.whys = append(w.ignored, name), append(w.whys, why)
 	}
 }
+
+// Why a value is of no use.
+const (
+	whyNoMillis    = "not a whole number of milliseconds"
+	whyNoTimeout   = "not a gRPC timeout, such as 2500m"
+	whyNegative    = "below zero"
+	whyNoPriority  = "not a value of the policy's priority.map"
+	whyUntrusted   = "priority.trust is internal, and the request is not marked x-envoy-internal: true"
+	whyNoTier      = "neither never nor a tier of the route's ladder"
+	whyOtherBefore = "another value came before it"
+)
 
 // readWishes reads every header once. Unknown values are ignored and noted; they never fail a request.
 func readWishes(r *Request, rt *policy.Route, s *policy.Snapshot) wishes {
@@ -92,61 +109,66 @@ func readWishes(r *Request, rt *policy.Route, s *policy.Snapshot) wishes {
 }
 
 func (w *wishes) addBounds(h outcome.Header, parse func(string) (time.Duration, bool), add func(time.Duration)) {
-	bad := false
+	why := ""
 	for v := range valuesOf(h.Value) {
 		if d, ok := parse(v); ok {
 			add(d)
-		} else {
-			bad = true
+		} else if why = whyNoMillis; h.Name == headerGRPCTimeout {
+			why = whyNoTimeout
 		}
 	}
-	w.ignoreIf(bad, h.Name)
+	w.ignoreIf(why, h.Name)
 }
 
 // readPriority takes the highest of several known values.
 func (w *wishes) readPriority(h outcome.Header, s *policy.Snapshot, trusted bool) {
-	useless := false
+	why := ""
 	for v := range valuesOf(h.Value) {
 		p, ok := s.Priority.Values[v]
 		switch {
-		case !ok || !trusted:
-			useless = true
+		case !ok:
+			why = whyNoPriority
+		case !trusted:
+			why = whyUntrusted
 		case w.class == ClassDefault || p > w.priority:
 			w.priority, w.class = p, v
 		}
 	}
-	w.ignoreIf(useless, h.Name)
+	w.ignoreIf(why, h.Name)
 }
 
 func (w *wishes) readDegrade(h outcome.Header, rt *policy.Route, s *policy.Snapshot) {
-	useless := false
+	why := ""
 	for v := range valuesOf(h.Value) {
 		known := v == degradeNever
 		for _, rung := range rt.Ladder {
 			known = known || s.Tiers[rung.Tier].Name == v
 		}
-		if !known || (w.degrade != "" && w.degrade != v) {
-			useless = true
-			continue
+		switch {
+		case !known:
+			why = whyNoTier
+		case w.degrade != "" && w.degrade != v:
+			why = whyOtherBefore
+		default:
+			w.degrade = v
 		}
-		w.degrade = v
 	}
-	w.ignoreIf(useless, h.Name)
+	w.ignoreIf(why, h.Name)
 }
 
 func (w *wishes) readMaxQueue(h outcome.Header) {
-	useless := false
+	why := ""
 	for v := range valuesOf(h.Value) {
-		d, ok := deadline.ParseMillis(v)
-		if !ok || d < 0 {
-			useless = true
-			continue
-		}
-		if !w.hasQueue || d < w.maxQueue {
+		switch d, ok := deadline.ParseMillis(v); {
+		case !ok:
+			why = whyNoMillis
+		case d < 0:
+			why = whyNegative
+		case !w.hasQueue || d < w.maxQueue:
 			w.maxQueue, w.hasQueue = d, true
 		}
 	}
-	w.ignoreIf(useless, h.Name)
+	w.ignoreIf(why, h.Name)
 }
 
 func valuesOf(s string) func(func(string) bool) {

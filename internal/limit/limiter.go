@@ -83,6 +83,8 @@ type Limiter struct {
 	giveUp     heap
 	due        []delivery // decided, not yet delivered
 	delivering bool       // somebody is draining due
+	service    window     // of requests served well: from slot to end
+	first      window     // …and to first content
 }
 
 // New makes a limiter. cfg must hold what Config says; the policy room sees to that.

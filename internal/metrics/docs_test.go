@@ -78,12 +78,16 @@ func labelDocs() []labelDoc {
 		{"dialect", "terminal_frames", code(policy.Dialects()...)},
 		{"header", "ignored_headers", "the policy's budget and priority headers, " + code("grpc-timeout", "x-deadline-remaining-ms",
 			"x-degrade", "x-envoy-expected-rq-timeout-ms", "x-max-queue-ms")},
+		{"op", "store_failures", code("lookup", "save", "claim", "settle", "release", "renew", "probe")},
 		{"outcome", "requests, upstream", "see below"},
 		{"reason", "sheds", list(outcome.Sheds())},
 		{"reason", "degraded", list(outcome.AllDegraded())},
 		{"reason", "terminal_frames", "of those: " + list([]outcome.Degraded{outcome.DegradedDeadline, outcome.DegradedSlowFirstToken,
 			outcome.DegradedStalled, outcome.DegradedUpstreamTruncated, outcome.DegradedUpstreamError, outcome.DegradedPreempted})},
 		{"result", "config_reloads", code("success", "error")},
+		{"result", "replay", code("hit", "stale") + " given again; " + code("miss") + " looked for and not there; " + code("joined") +
+			" waits for the same request that is under way; " + code("stored") + "; " + code("not_kept") +
+			" the request forbids it; " + code("conflict", "mismatch", "malformed_key") + " 409, 422 and 400 of idempotency keys; " + code("store_failed") + " went on without the store"},
 		{"route", "arrivals, requests", "a route of the policy, or `none`: no route matched"},
 		{"sealed", "cuts", code("true", "false")},
 		{"tier", "all with it", "a tier of the policy; of sheds also `none`: before any tier was asked"},

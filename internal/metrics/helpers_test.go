@@ -48,6 +48,8 @@ func families(t *testing.T) []*dto.MetricFamily {
 	m, reg := start(t, Live{Tiers: []Tier{{Name: "full", Limit: 4, Used: 3, UsedMax: 4, Waiting: 2, WaitMax: 8}}})
 	m.Arrived("chat")
 	m.Ignored("x-budget-ms")
+	m.Replayed("hit")
+	m.StoreFailed("lookup")
 	m.Waited("full", "default", time.Millisecond)
 	m.EnvoyStale(false)
 	m.Reloaded(true, time.Unix(1, 0))

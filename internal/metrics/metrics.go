@@ -23,6 +23,8 @@ type Request struct {
 	Route, Class       string
 	Outcome, Source    string
 	Tier, Degraded     string
+	Answerer           string
+	Retries            int
 	Shed, ShedTier     string
 	Status             int
 	UpstreamOutcome    string
@@ -31,6 +33,9 @@ type Request struct {
 	Dialect, Terminal  string
 	Cut, Sealed        bool
 	Details            string
+	Finish             string
+	Input, Output      int
+	Bytes              int64
 }
 
 // tokenBuckets are those of the time to first token in OpenTelemetry's conventions for generative AI.
@@ -39,7 +44,8 @@ var tokenBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .
 // Metrics counts. Make one with New.
 type Metrics struct {
 	arrivals, requests, sheds, degraded, upstream, ignored, reloads *prometheus.CounterVec
-	terminals, cuts                                                 *prometheus.CounterVec
+	terminals, cuts, replays, storeFailures                         *prometheus.CounterVec
+	retries                                                         prometheus.Counter
 	queueWait, firstToken                                           *prometheus.HistogramVec
 	lastReload, stale                                               prometheus.Gauge
 }
@@ -57,7 +63,7 @@ func New(reg prometheus.Registerer, version string, live func() Live) (*Metrics,
 		arrivals: counter("arrivals_total", "Requests that arrived, by route (none: no route matched).", "route"),
 		requests: counter("requests_total", "Requests that ended, by how: each arrival ends in exactly one outcome.", "route", "outcome"),
 		sheds:    counter("sheds_total", "Requests refused, by the tier and reason of the first refusal (none: before any tier was asked).", "tier", "reason"),
-		degraded: counter("degraded_total", "Answers below the best tier, by the tier that answered and why.", "tier", "reason"),
+		degraded: counter("degraded_total", "Degraded answers, by the tier that answered and why: from a lower tier, a replay or a template, or ended by a frame of ours.", "tier", "reason"),
 		upstream: counter("upstream_total", "Requests that went upstream, by tier and how they ended.", "tier", "outcome"),
 		ignored:  counter("ignored_headers_total", "Request headers whose value was of no use and was ignored.", "header"),
 		reloads:  counter("config_reloads_total", "Policy reloads, by result.", "result"),
@@ -65,8 +71,11 @@ func New(reg prometheus.Registerer, version string, live func() Live) (*Metrics,
 			Name: "brownout_queue_wait_seconds", Help: "Time in a tier's queue, zero included, of requests admitted or giving up.",
 			Buckets: waitBuckets,
 		}, []string{"tier", "class"}),
-		terminals: counter("terminal_frames_total", "Streams ended by a frame of ours, by dialect and why.", "dialect", "reason"),
-		cuts:      counter("cuts_total", "Answers whose upstream died in the middle. sealed=false: not repaired, and a caller that left may be among them.", "sealed"),
+		terminals:     counter("terminal_frames_total", "Streams ended by a frame of ours, by dialect and why.", "dialect", "reason"),
+		cuts:          counter("cuts_total", "Answers whose upstream died in the middle. sealed=false: not repaired, and a caller that left may be among them.", "sealed"),
+		storeFailures: counter("store_failures_total", "Calls to the store of answers that failed or took too long; requests go on without it.", "op"),
+		replays:       counter("replay_total", "What happened to kept answers and idempotency keys.", "result"),
+		retries:       f.NewCounter(prometheus.CounterOpts{Name: "brownout_retries_total", Help: "Repeats by Envoy of requests that broke before an answer's headers."}),
 		firstToken: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "brownout_first_token_seconds", Help: "Time from the slot to the first content of a stream.",
 			Buckets: tokenBuckets,
@@ -94,7 +103,11 @@ func (m *Metrics) Finished(r Request) {
 		m.sheds.WithLabelValues(orNone(r.ShedTier), r.Shed).Inc()
 	}
 	if r.Degraded != "" {
-		m.degraded.WithLabelValues(orNone(r.Tier), r.Degraded).Inc()
+		answerer := r.Answerer
+		if answerer == "" {
+			answerer = r.Tier
+		}
+		m.degraded.WithLabelValues(orNone(answerer), r.Degraded).Inc()
 	}
 	if r.UpstreamOutcome != "" {
 		m.upstream.WithLabelValues(r.Tier, r.UpstreamOutcome).Inc()
@@ -105,6 +118,7 @@ func (m *Metrics) Finished(r Request) {
 	if r.Cut {
 		m.cuts.WithLabelValues(strconv.FormatBool(r.Sealed)).Inc()
 	}
+	m.retries.Add(float64(r.Retries))
 	if r.FirstToken > 0 {
 		m.firstToken.WithLabelValues(r.Tier).Observe(r.FirstToken.Seconds())
 	}
@@ -117,6 +131,12 @@ func (m *Metrics) Waited(tier, class string, d time.Duration) {
 
 // Ignored counts a request header of no use; names come from the policy and a fixed list.
 func (m *Metrics) Ignored(header string) { m.ignored.WithLabelValues(header).Inc() }
+
+// Replayed counts what happened to a kept answer or an idempotency key.
+func (m *Metrics) Replayed(result string) { m.replays.WithLabelValues(result).Inc() }
+
+// StoreFailed counts a call to the store that failed or took too long.
+func (m *Metrics) StoreFailed(op string) { m.storeFailures.WithLabelValues(op).Inc() }
 
 // EnvoyStale says whether Envoy's configuration fits.
 func (m *Metrics) EnvoyStale(stale bool) {

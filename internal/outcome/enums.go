@@ -52,6 +52,9 @@ var degradedNames = [numDegraded]string{"", "queue_pressure", "deadline", "slow_
 // String is the reason as callers and metrics see it.
 func (d Degraded) String() string { return name(degradedNames[:], d) }
 
+// DegradedByName finds a degraded reason by the name callers see.
+func DegradedByName(s string) (Degraded, bool) { return byName[Degraded](degradedNames[:], s) }
+
 // AllDegraded lists every degraded reason.
 func AllDegraded() []Degraded { return list[Degraded](numDegraded) }
 

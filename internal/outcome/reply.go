@@ -90,6 +90,54 @@ func errorStatus(o Outcome) int {
 	return 502
 }
 
+// Names of the headers of a replay.
+const (
+	HeaderReplayed = "idempotent-replayed"
+	HeaderAge      = "age"
+)
+
+// ReplayReply gives a kept answer of tier again, after age. why is the reason it stands in for a better one; none: it is
+// as good. The kept headers and the body are added by who has them.
+func ReplayReply(status int, tier string, why Degraded, age time.Duration) Reply {
+	r := Reply{Status: status, Source: SourceReplay, Headers: []Header{
+		{HeaderReplayed, "true"},
+		{HeaderAge, strconv.FormatInt(int64(max(age, 0)/time.Second), 10)},
+	}}
+	return r.from(tier, why)
+}
+
+// TemplateReply answers with a fixed text in the place of better tiers. The body is added by who knows the dialect.
+func TemplateReply(tier string, why Degraded, contentType string) Reply {
+	r := Reply{Status: 200, Source: SourceTemplate, Headers: []Header{{"content-type", contentType}}}
+	return r.from(tier, why)
+}
+
+// RefusalReply refuses what is the caller's to mend: 400, 409 or 422. Only the 409 is worth a repeat.
+func RefusalReply(status int) Reply {
+	r := Reply{Status: status, Source: SourceReplay}
+	if status != 409 {
+		r.Headers = append(r.Headers, Header{HeaderShouldRetry, "false"})
+	}
+	return r.labelled()
+}
+
+// Marked adds who wrote the answer to one of the upstream's that is given once more.
+func (r Reply) Marked() Reply {
+	r.Headers = append(r.Headers, Header{HeaderDegraded, "false"}, Header{HeaderSource, r.Source.String()})
+	return r
+}
+
+// from adds the headers of an answer of tier.
+func (r Reply) from(tier string, why Degraded) Reply {
+	degraded := "false"
+	if why != DegradedNone {
+		degraded = "true"
+		r.Headers = append(r.Headers, Header{HeaderDegradedReason, why.String()})
+	}
+	r.Headers = append(r.Headers, Header{HeaderTier, tier}, Header{HeaderDegraded, degraded}, Header{HeaderSource, r.Source.String()})
+	return r
+}
+
 // labelled adds the headers every answer of ours carries: no tier answered, so none is named.
 func (r Reply) labelled() Reply {
 	r.Headers = append(r.Headers,

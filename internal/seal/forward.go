@@ -35,7 +35,7 @@ func (s *Seal) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the seal is closing
 	}
 	defer s.registry.remove(x)
-	f := &forwarding{Seal: s, w: w, r: r, id: x.id}
+	f := &forwarding{Seal: s, w: w, r: r, id: x.id, x: x}
 	end := f.run(ctx)
 	s.counts[end].Add(1)
 	s.ended(end)
@@ -51,6 +51,7 @@ type forwarding struct {
 	w  http.ResponseWriter
 	r  *http.Request
 	id string
+	x  *exchange
 
 	mu       sync.Mutex // guards answered, and w until it is set: informational answers come from another goroutine
 	answered bool       // the final answer, or the decision that there is none, is w's only user from now on
@@ -175,10 +176,13 @@ func (f *forwarding) copyBody(body io.Reader, allowed bool) error {
 	for {
 		n, err := body.Read(*buf)
 		if n > 0 {
-			if _, werr := f.w.Write((*buf)[:n]); werr != nil {
-				return errClientGone
+			f.x.writing.Store(true)
+			_, werr := f.w.Write((*buf)[:n])
+			if werr == nil {
+				werr = flusher.Flush()
 			}
-			if werr := flusher.Flush(); werr != nil {
+			f.x.writing.Store(false)
+			if werr != nil {
 				return errClientGone
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // maxID is the longest request id, a decimal number of 64 bits.
@@ -33,8 +34,9 @@ func newRegistry() *registry {
 
 // exchange is one request in flight.
 type exchange struct {
-	id     string // "": the request has no usable id, so nobody can ask for it
-	cancel context.CancelCauseFunc
+	id      string // "": the request has no usable id, so nobody can ask for it
+	cancel  context.CancelCauseFunc
+	writing atomic.Bool // a piece of the answer waits to be taken
 }
 
 // requestID is the id the session gave a request, "" if it has none or something else.
@@ -89,6 +91,13 @@ func (r *registry) end(id string, why error) bool {
 		x.cancel(why)
 	}
 	return len(list) > 0
+}
+
+// writing says whether an answer under that id waits to be taken.
+func (r *registry) writing(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.byID[id], func(x *exchange) bool { return x.writing.Load() })
 }
 
 // close takes no further request and returns when none is registered.

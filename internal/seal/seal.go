@@ -124,6 +124,10 @@ func (s *Seal) Cancel(id string) bool { return s.registry.end(id, errCancelled) 
 // the session has seen that nothing is missing, although the upstream keeps the answer open.
 func (s *Seal) Finish(id string) bool { return s.registry.end(id, errFinished) }
 
+// Blocked reports whether a piece of the answer of id waits to be taken: the caller does not read, so a silence says
+// nothing of the upstream.
+func (s *Seal) Blocked(id string) bool { return s.registry.writing(id) }
+
 // Stats are the seal's counters since New.
 type Stats struct {
 	InFlight    int         // requests being forwarded

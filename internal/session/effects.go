@@ -13,6 +13,16 @@ type Effect interface{ effect() }
 // Offer: ask the engine.
 type Offer struct{}
 
+// AskBody: let the request's headers wait in Envoy and have its body sent. The answer's body will come as a stream.
+type AskBody struct{}
+
+// OfferBody: ask the engine, now with the body.
+type OfferBody struct{ Data []byte }
+
+// Fallback: ask the engine what stands in for an answer that failed for Why. The event Fallen must come next, ahead of
+// whatever else has arrived.
+type Fallback struct{ Why outcome.Degraded }
+
 // Abandon: leave the queue.
 type Abandon struct{}
 
@@ -33,6 +43,12 @@ type Continue struct {
 	CoversWhole     bool
 	Watched         bool // ask for the answer's body
 	Sealed          bool // send it over the seal
+	Retry           bool // Envoy may repeat it
+	Rewritten       bool // so that Envoy could no longer tell its route by the path
+	Route           string
+	Path            string
+	Headers         []outcome.Header
+	Body            []byte // replaces the request's; nil: as it is
 }
 
 // ContinueAnswer: let the answer's headers go on, with Set overwritten and Remove removed.
@@ -71,8 +87,9 @@ type Finish struct {
 	Route   string
 	Outcome outcome.Outcome
 	Source  outcome.Source
-	Status  int    // sent to the caller, 0 when nothing was
-	Tier    string // that ran the request, "" when none did
+	Status  int              // sent to the caller, 0 when nothing was
+	Tier    string           // that ran the request, "" when none did
+	Ran     outcome.Degraded // why a lower tier ran it, none: the first did
 	// Degraded is the reason sent with the answer, if any.
 	Degraded outcome.Degraded
 	Shed     outcome.Shed
@@ -87,12 +104,31 @@ type Finish struct {
 	// Cut: the upstream died in its answer. CutSealed: the seal told; otherwise it is what it looks like from here.
 	Cut, CutSealed bool
 	Usage          dialect.Usage
+	Reason         string // the upstream's last finish reason
+	Bytes          int64  // of the answer's body, that went on
+
+	// The answer of the upstream, for those who follow and for the store: Kept is all of its body, if Whole.
+	Kept     []byte
+	Whole    bool
+	Headers  []outcome.Header
+	Upstream int  // its status, 0 when it gave none
+	Inner    bool // it says of itself that it is degraded
+	Attempts int  // of Envoy at the upstream
+	// Failed is what was wrong with the upstream's answer before anything of it went on, and Replied the error in its place
+	// that the caller got, if nothing better stood in.
+	Failed  outcome.Degraded
+	Replied *outcome.Reply
+	// AnsweredBy is the tier whose answer stood in for the upstream's, "" when none did.
+	AnsweredBy string
 }
 
 // ProtocolError: an event that cannot happen in this state. The stream goes on; somebody should look.
 type ProtocolError struct{ What string }
 
 func (Offer) effect()            {}
+func (AskBody) effect()          {}
+func (OfferBody) effect()        {}
+func (Fallback) effect()         {}
 func (Abandon) effect()          {}
 func (ReleaseSlot) effect()      {}
 func (ExtendTimeout) effect()    {}

@@ -27,6 +27,7 @@ type Watch struct {
 	Pinned          bool
 	Hold            bool // headers wait for the first unit
 	Sealed          bool // an upstream that dies shows as a cut trailer
+	Pass            bool // not at all: its pieces only pass through here
 }
 
 // Unmatched: no route of the policy matches.
@@ -38,6 +39,27 @@ type Parked struct {
 	GiveUp time.Time // when the wait ends at the latest
 }
 
+// NeedBody: the decision needs the request's body.
+type NeedBody struct {
+	Route    string
+	Deadline deadline.Deadline
+	// ExpiredStatus is the HTTP status of a shed for deadline_expired, should the body not be there in time.
+	ExpiredStatus int
+	Pinned        *dialect.ID // as in Refused
+}
+
+// Answered: there is an answer without the upstream: a replay, a template, or an error of the caller's.
+type Answered struct {
+	Route   string
+	Reply   outcome.Reply
+	Outcome outcome.Outcome
+	Tier    string           // that answers; "": none
+	Reason  outcome.Degraded // why it stands in for a better one
+}
+
+// Fallen is the reply to the effect Fallback: what stands in for an answer that failed, or nil.
+type Fallen struct{ Answer *Answered }
+
 // Admitted: a tier gave a slot. The driver holds the ticket until Finish or ReleaseSlot.
 type Admitted struct {
 	Route    string
@@ -47,6 +69,16 @@ type Admitted struct {
 	// ExpiredStatus is the HTTP status of a shed for deadline_expired, should no time be left to use the slot.
 	ExpiredStatus int
 	Watch         *Watch // nil: the body is not watched
+
+	// Rewritten: what Envoy tells routes by may be changed, so it is told the route by name.
+	Rewritten bool
+	Path      string           // to ask for instead; "": as it is
+	Headers   []outcome.Header // to set on the request
+	Body      []byte           // to send instead; nil: as it is
+	Retry     bool             // Envoy may repeat the request should it break before the answer's headers
+	// Fallback: the effect Fallback may have an answer should this one fail; ReplaceEmpty: also if it holds nothing.
+	Fallback, ReplaceEmpty bool
+	Keep                   int // bytes of the answer to keep for Finish.Kept; 0: none
 }
 
 // Refused: every accepted tier refused.
@@ -56,6 +88,7 @@ type Refused struct {
 	Tier       string // of the first refusal
 	Status     int
 	RetryAfter time.Duration
+	Pinned     *dialect.ID // the dialect the policy says, whatever the path tells; nil: it says none
 }
 
 // ResponseHeaders: the answer's headers arrived.
@@ -74,6 +107,9 @@ type ResponseHeaders struct {
 	Dropped   outcome.Outcome
 	NoRetry   bool // it also says that a repeat would do no better
 	EndOfBody bool // there is no body
+	// Headers are all of them, if the answer is to be kept.
+	Headers  []outcome.Header
+	Attempts int // of Envoy at the upstream, as it says; 0: not said
 }
 
 // ResponseTrailers: the answer's trailers arrived. Cut: they are the seal's, and say that the upstream died.
@@ -100,7 +136,10 @@ const (
 type UpstreamCut struct{}
 
 // Wake: the time NextWake named has come.
-type Wake struct{}
+type Wake struct {
+	// Blocked: the caller does not take what is there of the answer, so a silence is not the upstream's.
+	Blocked bool
+}
 
 // Closed: the exchange is over or torn down; nothing more will be heard.
 type Closed struct{}
@@ -108,6 +147,9 @@ type Closed struct{}
 func (RequestHeaders) event()   {}
 func (Unmatched) event()        {}
 func (Parked) event()           {}
+func (NeedBody) event()         {}
+func (Answered) event()         {}
+func (Fallen) event()           {}
 func (Admitted) event()         {}
 func (Refused) event()          {}
 func (ResponseHeaders) event()  {}

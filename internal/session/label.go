@@ -11,7 +11,7 @@ import (
 )
 
 // plantedInAnswers are names of ours that mean something between brownout and Envoy; an upstream has no use for them.
-var plantedInAnswers = []string{"x-brownout-seal", "x-brownout-inner"}
+var plantedInAnswers = []string{"x-brownout-seal", "x-brownout-inner", "x-brownout-id", "x-brownout-cut"}
 
 // bodyDigests are headers that speak of exact bytes; an ending of ours would make them false.
 var bodyDigests = []string{"content-length", "content-md5", "digest", "content-digest", "etag"}
@@ -41,9 +41,11 @@ func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
 	}
 	if isStream(ev.ContentType) {
 		set("x-accel-buffering", "no")
-		if s.watch != nil {
+		if s.watch != nil && !s.watch.Pass {
 			c.Remove = append(c.Remove, bodyDigests...)
 		}
+	} else if s.body != nil && s.bodyLabel() != nil { // meta goes into the body
+		c.Remove = append(c.Remove, bodyDigests...)
 	}
 	if s.verdict == outcome.Quota || (ev.NoRetry && ev.Status >= 400) {
 		c.Remove = append(c.Remove, outcome.HeaderRetryAfter, outcome.HeaderRetryAfterMs)

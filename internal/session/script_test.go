@@ -53,10 +53,13 @@ func parseLine(t *testing.T, line string) (time.Duration, Event) {
 		t.Fatalf("line %q: want MS EVENT key=value…", line)
 	}
 	at := time.Duration(ms) * time.Millisecond
-	if f[1] == "body" || f[1] == "last" {
+	if f[1] == "body" || f[1] == "last" || f[1] == "upload" {
 		data, err := strconv.Unquote(strings.TrimSpace(line[strings.Index(line, f[1])+len(f[1]):]))
 		if err != nil {
 			t.Fatalf("line %q: want a quoted string: %v", line, err)
+		}
+		if f[1] == "upload" {
+			return at, Body{Phase: RequestBody, Data: []byte(data), End: true}
 		}
 		return at, Body{Phase: ResponseBody, Data: []byte(data), End: f[1] == "last"}
 	}
@@ -87,6 +90,16 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 		return RequestHeaders{Dialect: id, Known: ok}
 	case "unmatched":
 		return Unmatched{}
+	case "needbody":
+		d := deadline.Deadline{Arrival: epoch, Budget: 2500 * time.Millisecond, Reserve: 50 * time.Millisecond, First: after("first", 2500)}
+		return NeedBody{Route: "chat", Deadline: d, ExpiredStatus: 503}
+	case "answered":
+		return *makeAnswer(kv)
+	case "fallen":
+		if kv["tier"] == "" {
+			return Fallen{}
+		}
+		return Fallen{makeAnswer(kv)}
 	case "parked":
 		return Parked{Route: "chat", GiveUp: after("giveup", 2450)}
 	case "admitted":
@@ -98,7 +111,9 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 		if kv["reason"] != "" {
 			why = outcome.DegradedQueuePressure
 		}
-		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d, ExpiredStatus: num("expired", 503), Watch: makeWatch(kv, num)}
+		return Admitted{Route: "chat", Tier: kv["tier"], Reason: why, Deadline: d, ExpiredStatus: num("expired", 503), Watch: makeWatch(kv, num),
+			Fallback: kv["fallback"] != "", ReplaceEmpty: kv["fallback"] == "empty", Keep: num("keep", 0), Retry: kv["retry"] != "",
+			Path: kv["path"], Body: []byte(kv["model"])}
 	case "refused":
 		r, _ := outcome.ShedByName(kv["reason"])
 		return Refused{Route: "chat", Reason: r, Tier: kv["tier"], Status: num("status", 503), RetryAfter: 700 * time.Millisecond}
@@ -117,6 +132,15 @@ func makeEvent(t *testing.T, name string, kv map[string]string) Event {
 	}
 	t.Fatalf("unknown event %q", name)
 	return nil
+}
+
+// makeAnswer is an answer without the upstream: a template of a tier, or a replay.
+func makeAnswer(kv map[string]string) *Answered {
+	why, _ := outcome.DegradedByName(kv["reason"])
+	if kv["replay"] != "" {
+		return &Answered{Route: "chat", Tier: kv["tier"], Reason: why, Outcome: outcome.Replayed, Reply: outcome.ReplayReply(200, kv["tier"], why, 0)}
+	}
+	return &Answered{Route: "chat", Tier: kv["tier"], Reason: why, Outcome: outcome.DegradedOK, Reply: outcome.TemplateReply(kv["tier"], why, "application/json")}
 }
 
 // makeWatch reads how an answer is watched: watch=plain or watch=sealed, and the timers in milliseconds.
@@ -146,13 +170,29 @@ func describe(e Effect) string {
 		if e.Cut {
 			s += fmt.Sprintf(" cut sealed=%t", e.CutSealed)
 		}
+		if e.AnsweredBy != "" {
+			s += " answered by " + e.AnsweredBy
+		}
+		if e.Failed != outcome.DegradedNone {
+			s += " failed " + e.Failed.String()
+		}
+		if e.Whole {
+			s += fmt.Sprintf(" kept %q", e.Kept)
+		}
 		return s
+	case OfferBody:
+		return fmt.Sprintf("OfferBody %q", e.Data)
+	case Fallback:
+		return "Fallback " + e.Why.String()
 	case ExtendTimeout:
 		return fmt.Sprintf("ExtendTimeout %s", e.For)
 	case Continue:
 		s := fmt.Sprintf("Continue tier=%s remaining=%dms whole=%t", e.Tier, e.RemainingMillis, e.CoversWhole)
 		if e.Watched {
 			s += fmt.Sprintf(" watched sealed=%t", e.Sealed)
+		}
+		if e.Path != "" || len(e.Body) > 0 || e.Retry {
+			s += fmt.Sprintf(" path=%q body=%q retry=%t", e.Path, e.Body, e.Retry)
 		}
 		return s
 	case ProtocolError:

@@ -17,14 +17,16 @@ type state uint8
 const (
 	start state = iota
 	asking
+	uploading
 	parked
 	admitted
 	holding
+	falling
 	answered
 	ended
 )
 
-var stateNames = [...]string{"start", "asking", "parked", "admitted", "holding", "answered", "ended"}
+var stateNames = [...]string{"start", "asking", "uploading", "parked", "admitted", "holding", "falling", "answered", "ended"}
 
 func (s state) String() string { return stateNames[s] }
 
@@ -35,6 +37,7 @@ type Session struct {
 	held     bool             // a slot is held
 	passing  bool             // ended, and what follows goes on untouched
 	duplex   bool             // …the answer's body piece by piece
+	buffered bool             // the request's body was asked for
 	reason   outcome.Degraded // why a lower tier runs it
 	deadline deadline.Deadline
 	timers   timers
@@ -47,6 +50,10 @@ type Session struct {
 	body   *answer.Answer  // of a watched answer, once its headers are there
 	cut    bool            // the seal has lost the upstream
 	asked  bool            // the seal was asked to end the answer
+
+	admission Admitted
+	expired   int     // status of a shed for deadline_expired
+	failure   failure // while falling
 }
 
 // Passing is a session that lets everything go on untouched and accounts for nothing: for what follows after the
@@ -54,6 +61,13 @@ type Session struct {
 func Passing(duplex bool) Session {
 	return Session{state: ended, passing: true, held: true, duplex: duplex}
 }
+
+// Broken is a session that ignores everything: for what follows after the session it replaces has failed with a part of
+// the answer, which is broken off then. An answer with a hole would be a lie.
+func Broken() Session { return Session{state: ended, held: true} }
+
+// Withholds says whether something of the answer is held back: its headers, or bytes of its body.
+func (s *Session) Withholds() bool { return s.state == holding || s.state == falling || s.Held() > 0 }
 
 // Ended says whether the request has been accounted for.
 func (s *Session) Ended() bool { return s.state == ended }
@@ -74,8 +88,10 @@ func (s *Session) Step(dst []Effect, now time.Time, ev Event) []Effect {
 	switch ev := ev.(type) {
 	case RequestHeaders:
 		return s.onRequest(dst, ev)
-	case Unmatched, Parked, Admitted, Refused:
+	case Unmatched, NeedBody, Parked, Admitted, Refused, Answered:
 		return s.onVerdict(dst, now, ev)
+	case Fallen:
+		return s.onFallen(dst, now, ev)
 	case ResponseHeaders:
 		return s.onAnswer(dst, now, ev)
 	case ResponseTrailers:
@@ -86,7 +102,7 @@ func (s *Session) Step(dst []Effect, now time.Time, ev Event) []Effect {
 		s.cut = true
 		return dst
 	case Wake:
-		return s.onWake(dst, now)
+		return s.onWake(dst, now, ev)
 	case Closed:
 		return s.onClosed(dst)
 	}
@@ -105,15 +121,27 @@ func (s *Session) onVerdict(dst []Effect, now time.Time, ev Event) []Effect {
 	if _, late := ev.(Parked); late && s.state == admitted {
 		return dst // the grant overtook the news that it would be waited for
 	}
-	if s.state != asking && s.state != parked {
+	if _, again := ev.(NeedBody); (s.state != asking && s.state != parked) || (again && s.buffered) {
+		if _, grant := ev.(Admitted); grant && !s.held {
+			s.held = true
+			dst = append(dst, ReleaseSlot{})
+		}
 		return s.impossible(dst, "verdict")
 	}
 	switch ev := ev.(type) {
 	case Unmatched:
 		s.passing = true
 		return s.finish(append(dst, PassThrough{}), outcome.Unmatched)
+	case NeedBody:
+		s.pin(ev.Pinned)
+		s.state, s.buffered, s.fin.Route, s.expired = uploading, true, ev.Route, ev.ExpiredStatus
+		s.timers.first = ev.Deadline.KillAt()
+		return append(dst, AskBody{})
 	case Parked:
 		return s.onParked(dst, now, ev)
+	case Answered:
+		s.fin.Route = ev.Route
+		return s.answerWith(dst, ev, ev.Outcome)
 	case Admitted:
 		return s.onAdmitted(dst, now, ev)
 	case Refused:
@@ -137,8 +165,14 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 		refused := Refused{Route: ev.Route, Reason: outcome.ShedDeadlineExpired, Tier: ev.Tier, Status: ev.ExpiredStatus, RetryAfter: time.Second}
 		return s.onRefused(append(dst, ReleaseSlot{}), refused)
 	}
-	s.state, s.deadline, s.watch = admitted, ev.Deadline, ev.Watch
-	s.fin.Route, s.fin.Tier, s.reason, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, now
+	s.state, s.deadline, s.watch, s.admission = admitted, ev.Deadline, ev.Watch, ev
+	if s.watch == nil && s.buffered { // the answer's body comes as a stream: that was asked for with the request's
+		s.watch = &Watch{Pass: true}
+	}
+	s.fin.Route, s.fin.Tier, s.reason, s.fin.Ran, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, ev.Reason, now
+	if ev.Watch != nil && ev.Watch.Pinned {
+		s.pin(&ev.Watch.Dialect)
+	}
 	s.timers.admit(now, ev.Deadline, ev.Watch)
 	return append(dst, Continue{
 		Tier:            ev.Tier,
@@ -146,10 +180,24 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 		CoversWhole:     ev.Deadline.CoversWhole(),
 		Watched:         ev.Watch != nil,
 		Sealed:          ev.Watch != nil && ev.Watch.Sealed,
+		Retry:           ev.Retry,
+		Rewritten:       ev.Rewritten,
+		Route:           ev.Route,
+		Path:            ev.Path,
+		Headers:         ev.Headers,
+		Body:            ev.Body,
 	})
 }
 
+// pin replaces the dialect the path tells by the one the policy says.
+func (s *Session) pin(id *dialect.ID) {
+	if id != nil {
+		s.request.Dialect, s.request.Known, s.fin.Dialect = *id, true, *id
+	}
+}
+
 func (s *Session) onRefused(dst []Effect, ev Refused) []Effect {
+	s.pin(ev.Pinned)
 	r := outcome.ShedReply(ev.Reason, ev.Status, ev.RetryAfter)
 	r.Body = dialect.ErrorBody(s.request.Dialect, dialect.Capacity, ev.Reason.String())
 	s.fin.Route, s.fin.Shed, s.fin.ShedTier = ev.Route, ev.Reason, ev.Tier
@@ -162,10 +210,14 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 		s.state, s.passing = ended, true
 		return append(dst, ContinueAnswer{})
 	}
+	if s.state == uploading && ev.FromEnvoy { // Envoy gave up on the request's body: it is too large, or broken
+		s.state, s.watch, s.timers = admitted, &Watch{Pass: true}, timers{}
+	}
 	if s.state != admitted {
 		return s.impossible(append(dst, ContinueAnswer{}), "response headers")
 	}
-	s.fin.Status, s.fin.Source = ev.Status, outcome.SourceUpstream
+	s.fin.Status, s.fin.Source, s.fin.Attempts = ev.Status, outcome.SourceUpstream, ev.Attempts
+	s.fin.Upstream, s.fin.Headers, s.fin.Inner = ev.Status, ev.Headers, ev.Degraded
 	if ev.FromEnvoy {
 		s.fin.Source, s.fin.Details = outcome.SourceEnvoy, ev.Details
 	}
@@ -174,12 +226,30 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 		s.verdict = ev.Dropped
 	}
 	s.header = ev
-	if s.watch != nil && !ev.EndOfBody {
+	if why := degradedBy(s.verdict); why != outcome.DegradedNone && s.admission.Fallback && !s.bodyTells() {
+		return s.fall(dst, now, failure{why: why, outcome: s.verdict})
+	}
+	return s.begin(dst, now)
+}
+
+// bodyTells says whether an error's body is collected first: it may know better than the status what went wrong.
+func (s *Session) bodyTells() bool {
+	if s.watch == nil || s.header.EndOfBody {
+		return false
+	}
+	kind, _ := s.kind()
+	return kind == answer.JSON
+}
+
+// begin takes the answer whose headers are there.
+func (s *Session) begin(dst []Effect, now time.Time) []Effect {
+	if s.watch != nil && !s.header.EndOfBody {
 		return s.watchAnswer(dst, now)
 	}
-	s.timers.answer(now, s.deadline, isStream(ev.ContentType), nil)
+	s.timers.answer(now, s.deadline, isStream(s.header.ContentType), nil)
 	dst = s.release(dst, now)
-	if ev.EndOfBody {
+	if s.header.EndOfBody {
+		s.fin.Whole = true
 		return s.finish(dst, s.verdict)
 	}
 	return dst
@@ -199,6 +269,10 @@ func (s *Session) release(dst []Effect, now time.Time) []Effect {
 
 // onBody takes a piece of a body. Pieces of a phase that is not watched go on as they are.
 func (s *Session) onBody(dst []Effect, now time.Time, ev Body) []Effect {
+	if ev.Phase == RequestBody && s.state == uploading {
+		s.state, s.timers = asking, timers{}
+		return append(dst, OfferBody{ev.Data})
+	}
 	if ev.Phase != ResponseBody || s.body == nil {
 		return append(dst, ContinueBody{ev.Phase})
 	}
@@ -223,9 +297,9 @@ func (s *Session) onClosed(dst []Effect) []Effect {
 	case start:
 		s.state = ended
 		return dst
-	case asking, parked:
+	case asking, uploading, parked:
 		return s.finish(append(dst, Abandon{}), outcome.ClientAborted)
-	case admitted:
+	case admitted, falling:
 		return s.finish(dst, outcome.ClientAborted)
 	}
 	if s.body != nil {
@@ -249,6 +323,10 @@ func (s *Session) afterEnd(dst []Effect, ev Event) []Effect {
 	case ResponseHeaders:
 		return append(dst, ContinueAnswer{})
 	case ResponseTrailers:
+		if ev.Cut && s.duplex {
+			s.passing = false
+			return append(dst, Reset{})
+		}
 		return append(dst, ContinueTrailers{})
 	case Body:
 		if ev.Phase == ResponseBody && s.duplex {
@@ -268,6 +346,15 @@ func (s *Session) reply(dst []Effect, r outcome.Reply, o outcome.Outcome) []Effe
 func (s *Session) finish(dst []Effect, o outcome.Outcome) []Effect {
 	s.state, s.timers = ended, timers{}
 	s.fin.Outcome = o
+	for _, e := range dst {
+		if b, ok := e.(SendBody); ok {
+			s.fin.Bytes += int64(len(b.Data))
+		}
+	}
+	if s.body != nil {
+		st := s.body.State()
+		s.fin.Usage, s.fin.Reason = st.Usage, st.Finish
+	}
 	return append(dst, s.fin)
 }
 

@@ -46,21 +46,21 @@ func (t *timers) data(now time.Time) {
 	if t.idle > 0 {
 		t.silence = now.Add(t.idle)
 	}
-	if !t.linger.IsZero() {
-		t.linger = now.Add(t.lingerFor)
-	}
 }
 
 // content notes that the first token has come.
 func (t *timers) content() { t.first, t.token = time.Time{}, time.Time{} }
 
-// complete notes that nothing is missing any more: all that can still happen is that the stream stays open.
-func (t *timers) complete(now time.Time) {
-	*t = timers{lingerFor: t.lingerFor}
-	if t.lingerFor > 0 {
+// last notes that the upstream has said its last word: from now on the stream may stay open for linger only. Words after
+// it do not buy more.
+func (t *timers) last(now time.Time) {
+	if t.lingerFor > 0 && t.linger.IsZero() {
 		t.linger = now.Add(t.lingerFor)
 	}
 }
+
+// more notes that the last word was none.
+func (t *timers) more() { t.linger = time.Time{} }
 
 // next is the earliest of all, zero when there is none.
 func (t *timers) next() time.Time {

@@ -14,7 +14,7 @@ import (
 type ledger struct {
 	t                                              *rapid.T
 	offered, finished, replied, continued, granted int
-	released, extended                             int
+	released, extended, uploaded, fallen           int
 	headers, ended                                 bool // the answer's headers, its end have gone on
 }
 
@@ -22,6 +22,10 @@ func (l *ledger) note(e Effect) {
 	switch e.(type) {
 	case Offer:
 		l.offered++
+	case OfferBody:
+		l.uploaded++
+	case Fallback:
+		l.fallen++
 	case Finish:
 		l.finished++
 	case Reply:
@@ -47,7 +51,7 @@ func (l *ledger) note(e Effect) {
 		l.ended = true
 	}
 	switch {
-	case l.offered > 1 || l.finished > 1 || l.replied > 1 || l.continued > 1 || l.released > 1 || l.extended > 1:
+	case l.offered > 1 || l.finished > 1 || l.replied > 1 || l.continued > 1 || l.released > 1 || l.extended > 1 || l.uploaded > 1 || l.fallen > 1:
 		l.t.Fatalf("done twice: %+v", *l)
 	case l.finished > 0 && l.offered == 0:
 		l.t.Fatalf("finished without having begun")
@@ -94,6 +98,10 @@ func TestAnyOrderOfEventsFinishesOnce(t *testing.T) {
 func drawEvent(t *rapid.T, now time.Time) Event {
 	d := deadline.Bounds{}.Resolve(epoch, deadline.Limits{Default: 2500 * time.Millisecond, Max: 10 * time.Second})
 	return rapid.OneOf(
+		rapid.Just[Event](NeedBody{Route: "r", Deadline: d, ExpiredStatus: 503}),
+		rapid.Just[Event](Answered{Route: "r", Tier: "canned", Outcome: outcome.DegradedOK, Reply: outcome.Reply{Status: 200, Source: outcome.SourceTemplate}}),
+		rapid.Just[Event](Fallen{}), rapid.Just[Event](Fallen{&Answered{Tier: "canned", Outcome: outcome.DegradedOK, Reply: outcome.Reply{Status: 200}}}),
+		rapid.Just[Event](Admitted{Route: "r", Tier: "full", Deadline: d, Fallback: true, ReplaceEmpty: true, Keep: 100, Watch: &Watch{Hold: true, Sealed: true, Linger: time.Second}}),
 		rapid.Just[Event](RequestHeaders{}), rapid.Just[Event](Unmatched{}), rapid.Just[Event](Parked{Route: "r", GiveUp: d.KillAt()}),
 		rapid.Just[Event](Admitted{Route: "r", Tier: "full", Deadline: d}),
 		rapid.Just[Event](Admitted{Route: "r", Tier: "full", Deadline: d, Watch: &Watch{Hold: true, Idle: time.Second, Linger: time.Second}}),
@@ -110,7 +118,7 @@ func drawEvent(t *rapid.T, now time.Time) Event {
 
 // TestEveryEventHasAPlaceInEveryState keeps the sum closed: a new kind of event must be handled and added here.
 func TestEveryEventHasAPlaceInEveryState(t *testing.T) {
-	events := []Event{RequestHeaders{}, Unmatched{}, Parked{}, Admitted{}, Refused{}, ResponseHeaders{}, ResponseTrailers{}, Body{}, UpstreamCut{}, Wake{}, Closed{}}
+	events := []Event{RequestHeaders{}, Unmatched{}, NeedBody{}, Answered{}, Fallen{}, Parked{}, Admitted{}, Refused{}, ResponseHeaders{}, ResponseTrailers{}, Body{}, UpstreamCut{}, Wake{}, Closed{}}
 	for st := start; st <= ended; st++ {
 		for _, ev := range events {
 			s := &Session{state: st}

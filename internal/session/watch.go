@@ -1,6 +1,7 @@
 package session
 
 import (
+	"net/http"
 	"strings"
 	"time"
 
@@ -16,13 +17,29 @@ func (s *Session) watchAnswer(dst []Effect, now time.Time) []Effect {
 	s.fin.Dialect = id
 	s.body = answer.New(answer.Options{
 		Kind: kind, Dialect: id, Pinned: s.watch.Pinned, Guess: !s.watch.Pinned && !s.request.Known, Stream: s.watch.Stream, Status: s.header.Status,
+		Label: s.bodyLabel(), Keep: s.admission.Keep,
 	})
 	s.state = holding
-	s.timers.answer(now, s.deadline, kind == answer.Stream, s.watch)
+	s.startTimers(now, kind)
 	if kind == answer.Opaque || (kind == answer.Stream && !s.watch.Hold) {
 		return s.release(dst, now)
 	}
 	return dst
+}
+
+// startTimers starts the timers of an answer by how its body can be read. Of one that cannot be read the headers stand for
+// its first content, and like a stream it is bounded by what the caller stated, not by the default: nobody can tell how
+// long it is, and it could only be broken off.
+func (s *Session) startTimers(now time.Time, kind answer.Kind) {
+	switch {
+	case s.watch.Pass:
+		s.timers.answer(now, s.deadline, isStream(s.header.ContentType), nil)
+	case kind == answer.Opaque:
+		s.timers.answer(now, s.deadline, true, s.watch)
+		s.timers.content()
+	default:
+		s.timers.answer(now, s.deadline, kind == answer.Stream, s.watch)
+	}
 }
 
 // kind is how the answer's body can be read, and in which dialect. Encoded bodies and media types we do not know pass.
@@ -31,7 +48,7 @@ func (s *Session) kind() (answer.Kind, dialect.ID) {
 	if s.watch.Pinned {
 		id = s.watch.Dialect
 	}
-	if s.header.Encoded || s.header.FromEnvoy {
+	if s.header.Encoded || s.header.FromEnvoy || s.watch.Pass || s.header.Status == http.StatusPartialContent {
 		return answer.Opaque, id
 	}
 	media := mediaType(s.header.ContentType)
@@ -45,6 +62,8 @@ func (s *Session) kind() (answer.Kind, dialect.ID) {
 		return answer.Stream, id
 	case s.request.Array && s.header.Status < 300:
 		return answer.Opaque, id
+	case media == "application/stream+json": // documents, one behind the other
+		return answer.Opaque, id
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
 		return answer.JSON, id
 	}
@@ -55,7 +74,7 @@ func (s *Session) watchBody(dst []Effect, now time.Time, ev Body) []Effect {
 	fed := s.body.Feed(ev.Data)
 	s.note(now, fed.Marks)
 	if s.state == holding && s.body.FirstError() != nil {
-		return s.replyError(dst)
+		return s.fallError(dst, now)
 	}
 	if s.state == holding && fed.Ready && !fed.Lie {
 		dst = s.release(dst, now)
@@ -67,6 +86,7 @@ func (s *Session) watchBody(dst []Effect, now time.Time, ev Body) []Effect {
 	case ev.End:
 		return s.endOfBody(dst, now, fed.Out, bodyEnd{clean: true, last: true})
 	case len(fed.Out) > 0:
+		s.fin.Bytes += int64(len(fed.Out))
 		return append(dst, SendBody{Data: fed.Out})
 	}
 	return dst
@@ -74,16 +94,22 @@ func (s *Session) watchBody(dst []Effect, now time.Time, ev Body) []Effect {
 
 // note takes what the units of a piece were.
 func (s *Session) note(now time.Time, m dialect.Mark) {
-	if m&dialect.Data == 0 || s.body.Kind() != answer.Stream {
+	if m&dialect.Data == 0 {
 		return
 	}
 	s.timers.data(now)
+	if s.body.Kind() != answer.Stream {
+		return
+	}
 	if m&dialect.Content != 0 && s.fin.ContentAt.IsZero() {
 		s.fin.ContentAt = now
 		s.timers.content()
 	}
-	if m&(dialect.Finished|dialect.Failed) != 0 && s.body.Over() {
-		s.timers.complete(now)
+	switch over := s.body.Over(); {
+	case !over:
+		s.timers.more()
+	case m&(dialect.Sentinel|dialect.Failed) != 0, m&dialect.Last != 0 && s.body.Dialect() != dialect.Chat && s.body.Dialect() != dialect.Completions:
+		s.timers.last(now)
 	}
 }
 
@@ -97,13 +123,22 @@ type bodyEnd struct {
 func (s *Session) endOfBody(dst []Effect, now time.Time, pending []byte, end bodyEnd) []Effect {
 	rest, complete := s.body.Finish(end.clean)
 	if s.state == holding && s.body.FirstError() != nil {
-		return s.replyError(dst)
+		return s.fallError(dst, now)
 	}
 	pending = append(pending[:len(pending):len(pending)], rest...)
 	if !complete {
-		return s.incomplete(dst, pending, end)
+		return s.incomplete(dst, now, pending, end)
 	}
 	s.conclude()
+	if why := degradedBy(s.verdict); s.state == holding && s.body.Kind() == answer.JSON && why != outcome.DegradedNone &&
+		(why != outcome.DegradedEmpty || s.admission.ReplaceEmpty) {
+		return s.fall(dst, now, failure{why: why, outcome: s.verdict, pending: pending, last: end.last})
+	}
+	return s.endComplete(dst, now, pending, end.last)
+}
+
+// endComplete lets the end of a whole answer go. last: nothing is behind it.
+func (s *Session) endComplete(dst []Effect, now time.Time, pending []byte, last bool) []Effect {
 	if s.state == holding {
 		dst = s.release(dst, now)
 	}
@@ -111,19 +146,28 @@ func (s *Session) endOfBody(dst []Effect, now time.Time, pending []byte, end bod
 		ending, _ := s.body.End(dialect.Ending{Tier: s.fin.Tier}) // what the dialect still lacks after an error
 		pending = append(pending, ending...)
 	}
-	if end.last || len(pending) > 0 {
-		dst = append(dst, SendBody{Data: pending, End: end.last})
+	if last || len(pending) > 0 {
+		dst = append(dst, SendBody{Data: pending, End: last})
 	}
-	if end.last {
+	if last {
 		return s.finish(dst, s.verdict)
 	}
 	return dst
+}
+
+// bodyLabel is what the body of an answer of a lower tier says of itself; nil: nothing.
+func (s *Session) bodyLabel() *dialect.Label {
+	if s.reason == outcome.DegradedNone || s.header.Status >= 400 || s.header.FromEnvoy || s.watch.Pass {
+		return nil
+	}
+	return &dialect.Label{Tier: s.fin.Tier, Reason: s.reason, DeadlineMs: s.deadline.Budget.Milliseconds()}
 }
 
 // conclude turns what the body says into the outcome.
 func (s *Session) conclude() {
 	st := s.body.State()
 	s.fin.Usage = st.Usage
+	s.fin.Kept, s.fin.Whole = s.body.Kept()
 	switch s.body.Kind() {
 	case answer.Stream:
 		s.verdict = refine(s.verdict, st.Class)
@@ -146,10 +190,10 @@ func refine(byStatus, byBody outcome.Outcome) outcome.Outcome {
 }
 
 // incomplete ends an answer whose upstream ended it without evidence, or died.
-func (s *Session) incomplete(dst []Effect, pending []byte, end bodyEnd) []Effect {
+func (s *Session) incomplete(dst []Effect, now time.Time, pending []byte, end bodyEnd) []Effect {
 	s.fin.Cut, s.fin.CutSealed = !end.clean, !end.clean
 	if s.state == holding {
-		return s.replyCut(dst)
+		return s.fallCut(dst, now)
 	}
 	ending, honest := s.ending(outcome.DegradedUpstreamTruncated)
 	if !honest {
@@ -168,12 +212,12 @@ func (s *Session) watchTrailers(dst []Effect, now time.Time, ev ResponseTrailers
 	if ev.Cut && s.body.Kind() != answer.Stream && !s.wholeDocument() {
 		s.fin.Cut, s.fin.CutSealed = true, true
 		if s.state == holding {
-			return s.replyCut(dst)
+			return s.fallCut(dst, now)
 		}
 		return s.finish(append(dst, Reset{}), outcome.Truncated)
 	}
 	dst = s.endOfBody(dst, now, nil, bodyEnd{clean: !ev.Cut})
-	if s.state == ended {
+	if s.state == ended || s.state == falling {
 		return dst
 	}
 	return s.finish(append(dst, ContinueTrailers{}), s.verdict)
@@ -216,9 +260,13 @@ func (s *Session) cancel(dst []Effect) []Effect {
 
 // onWake ends what has come to its time. Before headers have gone on it answers 504; in a stream it writes an ending;
 // where none can stand it resets. An answer that is not watched is only counted.
-func (s *Session) onWake(dst []Effect, now time.Time) []Effect {
+func (s *Session) onWake(dst []Effect, now time.Time, ev Wake) []Effect {
 	why, linger, due := s.timers.due(now)
 	if !due {
+		return dst
+	}
+	if why == outcome.DegradedStalled && ev.Blocked {
+		s.timers.data(now)
 		return dst
 	}
 	o := outcome.Deadline
@@ -226,35 +274,38 @@ func (s *Session) onWake(dst []Effect, now time.Time) []Effect {
 		o = outcome.Stalled
 	}
 	switch {
+	case s.state == uploading:
+		return s.onRefused(dst, Refused{Route: s.fin.Route, Reason: outcome.ShedDeadlineExpired, Status: s.expired, RetryAfter: time.Second})
 	case s.state == admitted:
-		return s.replyLate(dst, why, o)
-	case s.body == nil:
+		return s.fallLate(dst, now, why, o)
+	case s.body == nil, s.watch.Pass:
 		s.timers = timers{}
 		s.verdict = outcome.First(s.verdict, o)
 		return dst
 	case linger, s.state == answered && s.body.Over():
 		return s.endLinger(dst, now)
 	case s.state == holding:
-		return s.replyLate(dst, why, o)
+		return s.fallLate(dst, now, why, o)
 	}
 	return s.endWith(dst, now, nil, why, o)
 }
 
 // endLinger ends a stream that is complete but stays open. The seal ends it without a byte; Envoy alone takes no end
-// without bytes, so an empty line or a comment goes with it, which every reader skips.
+// without bytes, so a line end goes with it that every reader of the dialect skips.
 func (s *Session) endLinger(dst []Effect, now time.Time) []Effect {
 	s.conclude()
 	if s.watch.Sealed && !s.asked {
 		s.asked = true
-		s.timers.complete(now) // should the seal not have it any more
+		s.timers.more()
+		s.timers.last(now) // should the seal not have it any more
 		return append(dst, FinishUpstream{})
 	}
-	var filler []byte
+	filler := s.body.LabelEnd()
 	if s.body.State().Error {
 		filler, _ = s.body.End(dialect.Ending{Tier: s.fin.Tier})
 	}
 	if len(filler) == 0 {
-		filler = []byte("\n")
+		filler = []byte(s.body.Dialect().Filler())
 	}
 	return s.finish(append(dst, SendBody{Data: filler, End: true}), s.verdict)
 }
@@ -263,6 +314,8 @@ func (s *Session) endLinger(dst []Effect, now time.Time) []Effect {
 // hang up. A sealed upstream that dies says so, so without that it was the caller; without a seal nobody can tell.
 func (s *Session) watchClosed(dst []Effect) []Effect {
 	switch {
+	case s.watch.Pass:
+		return s.finish(dst, s.verdict)
 	case s.state == answered && s.body.Over():
 		s.conclude()
 		return s.finish(dst, s.verdict)
@@ -271,32 +324,6 @@ func (s *Session) watchClosed(dst []Effect) []Effect {
 	}
 	s.fin.Cut, s.fin.CutSealed = true, s.watch.Sealed
 	return s.finish(dst, outcome.Truncated)
-}
-
-// replyLate answers 504 in the place of an answer that has not begun in time.
-func (s *Session) replyLate(dst []Effect, why outcome.Degraded, o outcome.Outcome) []Effect {
-	if why == outcome.DegradedStalled {
-		why = outcome.DegradedSlowFirstToken
-	}
-	r := outcome.DeadlineReply()
-	r.Body = dialect.ErrorBody(s.request.Dialect, dialect.Deadline, why.String())
-	return s.reply(dst, r, o)
-}
-
-// replyCut answers 502 in the place of an answer that was cut before anything of it had gone on.
-func (s *Session) replyCut(dst []Effect) []Effect {
-	r := outcome.CutReply()
-	r.Body = dialect.ErrorBody(s.request.Dialect, dialect.Upstream, outcome.DegradedUpstreamTruncated.String())
-	return s.reply(dst, r, outcome.Truncated)
-}
-
-// replyError gives an error that came inside a 200 the status it should have had; the body is the upstream's own.
-func (s *Session) replyError(dst []Effect) []Effect {
-	class := s.body.State().Class
-	r := outcome.ErrorReply(class)
-	r.Body = s.body.FirstError()
-	r.Headers = append(r.Headers, outcome.Header{Name: outcome.HeaderTier, Value: s.fin.Tier})
-	return s.reply(dst, r, class)
 }
 
 func mediaType(contentType string) string {

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// clock holds what is to be done at a time, for requests that wait in no queue.
+type clock struct {
+	mu    sync.Mutex // guards items; not held while calling out
+	items alarms
+}
+
+type alarm struct {
+	at time.Time
+	do func(now time.Time)
+}
+
+func (c *clock) add(at time.Time, do func(now time.Time)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	heap.Push(&c.items, alarm{at, do})
+}
+
+// next is when the first is due, or false.
+func (c *clock) next() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.items) == 0 {
+		return time.Time{}, false
+	}
+	return c.items[0].at, true
+}
+
+// tick does what is due.
+func (c *clock) tick(now time.Time) {
+	for {
+		c.mu.Lock()
+		if len(c.items) == 0 || now.Before(c.items[0].at) {
+			c.mu.Unlock()
+			return
+		}
+		due := heap.Pop(&c.items).(alarm)
+		c.mu.Unlock()
+		due.do(now)
+	}
+}
+
+// alarms orders by time (container/heap).
+type alarms []alarm
+
+func (a alarms) Len() int           { return len(a) }
+func (a alarms) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
+func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+
+// Push adds an alarm.
+func (a *alarms) Push(x any) { *a = append(*a, x.(alarm)) }
+
+// Pop removes the last.
+func (a *alarms) Pop() any {
+	old := *a
+	last := old[len(old)-1]
+	old[len(old)-1] = alarm{}
+	*a = old[:len(old)-1]
+	return last
+}

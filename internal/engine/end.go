@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/envoy-brownout/brownout/internal/outcome"
+	"github.com/envoy-brownout/brownout/internal/replay"
+)
+
+// Ended is how a request ended.
+type Ended struct {
+	Outcome outcome.Outcome
+	// Admitted: it went upstream, on Tier and, below the first, for Reason.
+	Admitted bool
+	Tier     string
+	Reason   outcome.Degraded
+	// Service and First are the times from its slot to the end of the answer and to its first content; 0: not known.
+	Service, First time.Duration
+	Attempts       int // of Envoy at the upstream; 0 or 1: no retry
+	// The upstream's answer. Whole: Body is all of it, as it came.
+	Status   int
+	Headers  []outcome.Header
+	Body     []byte
+	Whole    bool
+	Dialect  string
+	Degraded bool // the upstream itself says that it is
+	// Reply is what the caller got from us in its place, if it did.
+	Reply *outcome.Reply
+	// Failed is what was wrong with the answer, for those who wait for it; none: nothing.
+	Failed outcome.Degraded
+}
+
+// End ends the request, whatever became of it: what it teaches is learned, an answer that may be kept is kept, and whoever
+// follows it goes on. The driver calls it last; calling it again does nothing.
+func (a *Admission) End(now time.Time, end Ended) {
+	a.mu.Lock()
+	if a.ended {
+		a.mu.Unlock()
+		return
+	}
+	a.ended = true
+	s, r := a.seats, a.result
+	a.seats.holds = false
+	a.mu.Unlock()
+	a.drop()
+	if end.Admitted {
+		a.learn(now, end)
+	}
+	entry := a.entry(now, end)
+	a.keep(now, s, entry, end)
+	if s.following != nil {
+		s.following.Leave()
+	}
+	if r == nil {
+		r = resultOf(end, entry)
+	}
+	settleSeat(s.cache, r)
+	settleSeat(s.claim, r)
+}
+
+// settleSeat tells those who follow; nil: the caller left, and one of them takes over.
+func settleSeat(seat *replay.Seat[*result], r *result) {
+	switch {
+	case seat == nil || !seat.Leader():
+	case r == nil:
+		seat.Abort()
+	default:
+		seat.Land(r)
+	}
+}
+
+func (a *Admission) learn(now time.Time, end Ended) {
+	if end.Outcome.Sample() == outcome.SampleSuccess {
+		a.limiter(a.running).Learn(end.Service, end.First)
+	}
+	a.e.retries.ended(now, end.Attempts)
+}
+
+// entry is the answer as it is kept, nil where it is not whole or not good.
+func (a *Admission) entry(now time.Time, end Ended) *replay.Entry {
+	if !end.Admitted || !end.Whole || end.Reply != nil || end.Status < 200 || end.Status > 299 {
+		return nil
+	}
+	switch end.Outcome {
+	case outcome.OK, outcome.DegradedOK, outcome.Capped, outcome.Refusal:
+	default:
+		return nil
+	}
+	e := &replay.Entry{Status: end.Status, Headers: replay.EndToEnd(end.Headers), Body: end.Body, Dialect: end.Dialect,
+		Tier: end.Tier, Reason: end.Reason, Stored: now}
+	if c := a.route.Cache; c != nil {
+		e.TTL = c.TTL
+		if most, ok := replay.AnswerKept(end.Headers, c.Partition...); ok {
+			e.TTL = min(e.TTL, most)
+		}
+	}
+	return e
+}
+
+// keep stores the answer where it may be stored, and frees the key of one that may not.
+func (a *Admission) keep(now time.Time, s seats, e *replay.Entry, end Ended) {
+	if a.keyed && e != nil && a.cacheable(end) {
+		a.e.store.Save(now, a.cache.Tier(end.Tier), e, a.route.keepFor)
+		a.e.note("stored")
+	}
+	switch {
+	case !s.holds:
+	case e != nil:
+		a.e.store.Settle(now, s.held, e, a.route.Idempotency.TTL)
+	default:
+		a.e.store.Release(now, s.held)
+	}
+}
+
+// cacheable says whether an answer that is whole may answer other requests: not one that ended at a length limit, was
+// refused, or is less than it could be, nor one whose sender forbids it.
+func (a *Admission) cacheable(end Ended) bool {
+	if a.route.Cache == nil {
+		return false
+	}
+	_, allowed := replay.AnswerKept(end.Headers, a.route.Cache.Partition...)
+	return (end.Outcome == outcome.OK || end.Outcome == outcome.DegradedOK) && !end.Degraded && allowed
+}
+
+// resultOf is what followers get of an answer of the upstream; nil: the caller left.
+func resultOf(end Ended, e *replay.Entry) *result {
+	switch {
+	case e != nil:
+		return &result{entry: e}
+	case end.Outcome == outcome.ClientAborted:
+		return nil
+	case end.Reply != nil:
+		return &result{failed: end.Failed, reply: end.Reply, outcome: end.Outcome}
+	case end.Status >= 400 && end.Whole:
+		r := outcome.Reply{Status: end.Status, Source: outcome.SourceUpstream, Headers: replay.EndToEnd(end.Headers), Body: end.Body}
+		r = r.Marked()
+		return &result{failed: end.Failed, reply: &r, outcome: end.Outcome}
+	}
+	return &result{failed: end.Failed}
+}
