@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,6 +60,14 @@ func TestEndingsOfAStreamOfUnknownDialect(t *testing.T) {
 				t.Errorf("%s: %v, want a cut that shows", e, a)
 			}
 		}
+		// What remains impossible without the seal is counted, and nothing is counted on the other side.
+		testkit.Eventually(t, 5*time.Second, func() bool { return s.metric("brownout_requests_total", "outcome", "truncated") == 3 }, "not three truncated")
+		for _, mended := range []bool{true, false} {
+			want := map[bool]int{sealed: 3}[mended]
+			if n := s.metric("brownout_cuts_total", "sealed", fmt.Sprint(mended)); n != want {
+				t.Errorf("brownout_cuts_total{sealed=%t} is %d, want %d", mended, n, want)
+			}
+		}
 		for name, sc := range map[string]script{
 			"no evidence": {chunks: []string{partial}}, "trailers": {chunks: []string{partial}, end: trailers},
 			"half an event": {chunks: []string{partial, `data: {"cho`}},
@@ -107,37 +116,109 @@ func slices100(s string) []string {
 	return out
 }
 
+// unframed is an event larger than what is held of one, without its end.
+var unframed = "data: " + strings.Repeat("x", 3<<20)
+
 func TestWhatCannotBeEndedHonestlyIsNotEndedCleanly(t *testing.T) {
 	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
-		for name, h := range map[string]map[string]string{
-			"opaque":     {"content-type": "application/octet-stream"},
-			"compressed": {"content-type": "text/event-stream", "content-encoding": "gzip"},
+		stream := map[string]string{"content-type": "text/event-stream"}
+		var all sync.WaitGroup
+		for name, sc := range map[string]script{
+			"opaque":                 {header: map[string]string{"content-type": "application/octet-stream"}, chunks: []string{partial}},
+			"compressed":             {header: map[string]string{"content-type": "text/event-stream", "content-encoding": "gzip"}, chunks: []string{zipped(t, partial)}},
+			"compressed JSON":        {header: map[string]string{"content-type": "application/json", "content-encoding": "gzip"}, chunks: []string{zipped(t, `{"choices":[`)}},
+			"unframed":               {header: stream, chunks: []string{unframed}},
+			"unframed behind frames": {header: stream, chunks: []string{partial, unframed}},
+			"large JSON":             {header: map[string]string{"content-type": "application/json"}, chunks: []string{`{"choices":["` + unframed}},
 		} {
-			k, v := u.add(name, script{header: h, chunks: []string{partial}, end: cut})
-			if a := s.send(t.Context(), c, genericPath, k, v); a.err == nil {
-				t.Errorf("%s: %v, want a cut that shows", name, a)
+			for _, e := range []ending{cut, short, destroy, hang} {
+				if e == destroy && len(sc.chunks[len(sc.chunks)-1]) > 1<<20 {
+					continue // RST may overtake what is on its way: then the event was small
+				}
+				sc.end, sc.rest = e, 300*time.Millisecond
+				k, v := u.add(name+e.String(), sc)
+				all.Go(func() { // an HTTP/1.1 client is let go after Envoy's delayed close of 1 s
+					if a := s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "700"); a.err == nil || a.status != 200 || a.took > 3*time.Second || strings.Contains(a.body, "event: done") {
+						t.Errorf("%s, %s: %v, want a cut that shows", name, e, a)
+					}
+				})
 			}
 		}
+		all.Wait()
 		k, v := u.add("json", script{header: map[string]string{"content-type": "application/json"}, chunks: []string{`{"choices":[`}, end: cut})
 		a := s.send(t.Context(), c, genericPath, k, v)
 		if (a.status != 502 && a.status != 503) || (sealed && a.reason() != "upstream_truncated") {
 			t.Errorf("JSON cut: %v, want our 502, or Envoy's own answer", a)
 		}
-		k, v = u.add("late", script{header: map[string]string{"content-type": "application/octet-stream"}, chunks: []string{partial}, end: hang})
-		if a := s.send(t.Context(), c, genericPath, k, v, "x-budget-ms", "300"); a.err == nil || a.took > 2*time.Second { // an HTTP/1.1 client is let go after Envoy's delayed close
-			t.Errorf("an opaque answer at its deadline: %v, want a reset", a)
+		if n := s.metric("brownout_terminal_frames_total"); n != 0 {
+			t.Errorf("%d endings of ours were counted", n)
 		}
 	})
+}
+
+// TestTheSealOfAnotherProcessMendsNothing: Envoy's sealed way leads to a brownout that knows nothing of the requests its
+// neighbour admitted. A cut stays a cut; what is whole, late or silent ends as it should.
+func TestTheSealOfAnotherProcessMendsNothing(t *testing.T) {
+	for _, w := range wires {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			u := startScripted(t)
+			s := startStack(t, stackOptions{policy: fmt.Sprintf(watchPolicy, true), scheme: w.upstream, upstreamAddr: address(u), foreignSeal: true})
+			c := newClient(t, w.h2)
+			for _, e := range []ending{cut, short, destroy} {
+				for name, sc := range map[string]script{"events": {chunks: []string{partial}, end: e}, "lines": {header: map[string]string{"content-type": "application/x-ndjson"}, chunks: []string{"{}\n"}, end: e}} {
+					k, v := u.add(name+e.String(), sc)
+					if a := s.send(t.Context(), c, genericPath, k, v); a.err == nil || strings.Contains(a.body, "event: done") {
+						t.Errorf("%s, %s: %v, want a cut that shows", name, e, a)
+					}
+				}
+				k, v := u.add("json"+e.String(), script{header: map[string]string{"content-type": "application/json"}, chunks: []string{`{"choices":[`}, end: e})
+				if a := s.send(t.Context(), c, chatURL, k, v); a.err == nil && a.status < 500 {
+					t.Errorf("JSON, %s: %v, want a cut that shows, or an error", e, a)
+				}
+			}
+			for name, sc := range map[string]struct {
+				script
+				want string
+			}{
+				"whole":    {script{chunks: []string{partial, "data: [DONE]\n\n"}}, partial + "data: [DONE]\n\n"},
+				"silent":   {script{chunks: []string{partial}, end: hang}, partial + seedFrame("stalled")},
+				"no proof": {script{chunks: []string{partial}}, partial + seedFrame("upstream_truncated")},
+			} {
+				k, v := u.add(name, sc.script)
+				if a := s.send(t.Context(), c, genericPath, k, v); a.status != 200 || a.err != nil || a.body != sc.want {
+					t.Errorf("%s: %v", name, a)
+				}
+			}
+			testkit.Eventually(t, 10*time.Second, func() bool { return u.count(u.cancelled, "silent") == 1 }, "the silent upstream was not cancelled")
+			if n := s.metric("brownout_terminal_frames_total"); n != 2 {
+				t.Errorf("%d endings of ours are counted, want 2", n)
+			}
+			s.books() // such cuts are counted as the caller's, for a seal of ours would have told
+		})
+	}
 }
 
 func TestAWholeAnswerPassesByteForByte(t *testing.T) {
 	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
 		whole := partial + ": ping\n\n" + "data: 日本語🙂\r\n\r\n" + "data: [DONE]\n\n"
-		for name, chunks := range map[string][]string{"at once": {whole}, "byte by byte": strings.Split(whole, ""), "one by one": strings.SplitAfter(whole, "\n\n")} {
+		for name, chunks := range map[string][]string{"at once": {whole}, "byte by byte": pieces(whole, 1), "one by one": strings.SplitAfter(whole, "\n\n")} {
 			k, v := u.add(name, script{chunks: chunks})
 			if a := s.send(t.Context(), c, genericPath, k, v); a.status != 200 || a.err != nil || a.body != whole {
 				t.Errorf("%s: %v", name, a)
 			}
+		}
+		for _, d := range []sdkDialect{sdkChat, sdkCompletions, sdkResponses, sdkAnthropic, sdkGemini, sdkOllama} {
+			events := d.streamScript("normal").chunks
+			whole := strings.Join(events, "")
+			before := s.metric("brownout_requests_total", "outcome", "ok")
+			for name, chunks := range map[string][]string{"at once": {whole}, "byte by byte": pieces(whole, 1), "event by event": events, "across events": pieces(whole, 97)} {
+				k, v := u.add(d.name+name, script{header: map[string]string{"content-type": d.contentType()}, chunks: chunks})
+				if a := s.send(t.Context(), c, d.path(), k, v); a.status != 200 || a.err != nil || a.body != whole {
+					t.Errorf("%s, %s: %v", d.name, name, a)
+				}
+			}
+			testkit.Eventually(t, 5*time.Second, func() bool { return s.metric("brownout_requests_total", "outcome", "ok") == before+4 }, d.name+": not four that ended well")
 		}
 		big := strings.Repeat("x", 3<<20)
 		for name, h := range map[string]string{"big json": "application/json", "big opaque": "application/octet-stream", "big event": "text/event-stream"} {

@@ -36,6 +36,9 @@ type script struct {
 	header map[string]string // default content-type: text/event-stream
 	chunks []string          // written and flushed one by one
 	gap    time.Duration     // between them
+	wait   time.Duration     // before the headers
+	think  time.Duration     // between the headers and the first chunk
+	rest   time.Duration     // before the connection breaks; default arrive
 	end    ending
 }
 
@@ -47,14 +50,15 @@ type scripted struct {
 	mu        sync.Mutex
 	scripts   map[string]script
 	calls     map[string]int
-	cancelled map[string]int // calls whose client left before their end
+	cancelled map[string]int       // calls whose client left before their end
+	left      map[string]time.Time // when the last of them did
 	seen      map[string]http.Header
 	got       map[string]string // the last request's body
 }
 
 func startScripted(t *testing.T) *scripted {
 	t.Helper()
-	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, seen: map[string]http.Header{}, got: map[string]string{}}
+	u := &scripted{t: t, scripts: map[string]script{}, calls: map[string]int{}, cancelled: map[string]int{}, left: map[string]time.Time{}, seen: map[string]http.Header{}, got: map[string]string{}}
 	u.Server = httptest.NewUnstartedServer(u)
 	u.Config.Protocols = new(http.Protocols)
 	u.Config.Protocols.SetHTTP1(true)
@@ -111,6 +115,9 @@ func (u *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.header == nil {
 		s.header = map[string]string{"content-type": "text/event-stream"}
 	}
+	if s.wait > 0 && !u.sleep(r, name, s.wait) {
+		return
+	}
 	if r.ProtoMajor == 1 && s.end != clean && s.end != hang && s.end != trailers {
 		u.serveRaw(w, s)
 		return
@@ -127,17 +134,15 @@ func (u *scripted) serve(w http.ResponseWriter, r *http.Request, name string, s 
 	}
 	w.WriteHeader(s.status)
 	flush := http.NewResponseController(w).Flush
+	if len(s.chunks) == 0 && s.header["content-length"] == "0" {
+		return // the headers are the end
+	}
 	if flush() != nil {
 		return
 	}
 	for i, c := range s.chunks {
-		if i > 0 && s.gap > 0 {
-			select {
-			case <-time.After(s.gap):
-			case <-r.Context().Done():
-				u.note(name)
-				return
-			}
+		if d := s.before(i); d > 0 && !u.sleep(r, name, d) {
+			return
 		}
 		if _, err := w.Write([]byte(c)); err != nil || flush() != nil {
 			u.note(name)
@@ -151,14 +156,36 @@ func (u *scripted) serve(w http.ResponseWriter, r *http.Request, name string, s 
 	case trailers:
 		w.Header().Set("x-upstream-trailer", "yes")
 	case cut, short, destroy:
-		pause(arrive)
+		pause(max(s.rest, arrive))
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// before is the pause before a chunk.
+func (s script) before(i int) time.Duration {
+	if i == 0 {
+		return s.think
+	}
+	return s.gap
+}
+
+// sleep pauses; false: the client has left.
+func (u *scripted) sleep(r *http.Request, name string, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.Context().Done():
+		u.note(name)
+		return false
 	}
 }
 
 func (u *scripted) note(name string) {
 	u.mu.Lock()
 	u.cancelled[name]++
+	u.left[name] = time.Now()
 	u.mu.Unlock()
 }
 
@@ -189,8 +216,8 @@ func (u *scripted) serveRaw(w http.ResponseWriter, s script) {
 		return
 	}
 	for i, c := range s.chunks {
-		if i > 0 && s.gap > 0 {
-			pause(s.gap)
+		if d := s.before(i); d > 0 {
+			pause(d)
 		}
 		if s.end != short {
 			c = strconv.FormatInt(int64(len(c)), 16) + "\r\n" + c + "\r\n"
@@ -199,7 +226,7 @@ func (u *scripted) serveRaw(w http.ResponseWriter, s script) {
 			return
 		}
 	}
-	pause(arrive)
+	pause(max(s.rest, arrive))
 	if tcp, ok := conn.(*net.TCPConn); ok && s.end == destroy {
 		_ = tcp.SetLinger(0) // then Close sends RST
 	}

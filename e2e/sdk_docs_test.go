@@ -97,7 +97,7 @@ const sdkOutro = `
 - **ollama-js** raises a plain ` + "`Error`" + ` for an error in a stream, and **openai-go** prints no body for an error status;
   its ` + "`Error`" + ` holds it.
 - **Gemini and Ollama** send a tool call whole in one event or line. A cut inside its arguments loses the call, and the
-  answer ends short without it.
+  answer ends short without it. **Completions** have no tool calls; that column is a cut before their text.
 - Clients repeat calls that failed with 408, 409, 429 or from 500 up (switched off here), but never a stream that has
   begun. Our 504 says ` + "`x-should-retry: false`" + `.
 - A document that is not streamed has no end to write to: a cut becomes 502, lateness 504, and an error at 200 gets the

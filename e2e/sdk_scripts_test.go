@@ -45,6 +45,11 @@ type sdkDialect struct {
 	fault  string // an error in its place
 }
 
+// path is where the dialect's streams are asked for.
+func (d sdkDialect) path() string {
+	return map[string]string{"openai_chat": chatURL, "openai_completions": completionsURL, "openai_responses": responsesURL, "anthropic": messagesURL, "gemini": geminiURL, "ollama": ollamaURL}[d.name]
+}
+
 func (d sdkDialect) contentType() string {
 	if d.lines {
 		return "application/x-ndjson"
@@ -135,6 +140,21 @@ var sdkChat = sdkDialect{
 	half:  `data: {"id":"c1","object":"chat.compl`,
 	json:  `{"id":"c1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hello, world!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":3,"total_tokens":4}}`,
 	fault: `{"error":{"message":"engine failed","type":"server_error","param":null,"code":"engine"}}`,
+}
+
+const completionsHead = `"id":"cmpl_1","object":"text_completion","created":1700000000,"model":"m","choices":[{"index":0,"logprobs":null,`
+
+// A completion has no tool calls: that column is a cut before the text.
+var sdkCompletions = sdkDialect{
+	name:   "openai_completions",
+	text:   textIn("data: {" + completionsHead + `"text":"%","finish_reason":null` + chatEnd),
+	filler: "data: {" + completionsHead + `"text":"","finish_reason":null` + chatEnd,
+	tail:   "data: {" + completionsHead + `"text":"","finish_reason":"stop"` + chatEnd + "data: [DONE]\n\n",
+	oops:   `data: {"error":{"message":"engine failed","type":"server_error","param":null,"code":"engine"}}` + "\n\n",
+	tool:   "data: {" + completionsHead + `"text":"","finish_reason":null` + chatEnd + "data: {" + completionsHead + `"text":"Hel`,
+	half:   `data: {"id":"cmpl_1","object":"text_compl`,
+	json:   "{" + completionsHead + `"text":"Hello, world!","finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":3,"total_tokens":4}}`,
+	fault:  `{"error":{"message":"engine failed","type":"server_error","param":null,"code":"engine"}}`,
 }
 
 const responsesItem = `{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hello, world!","annotations":[]}]}`

@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,4 +94,87 @@ func send(s *stack, clients []*http.Client, n int) {
 		})
 	}
 	wg.Wait()
+}
+
+// tenMinutes is how long the long stream runs.
+func tenMinutes() time.Duration {
+	if os.Getenv("BROWNOUT_SOAK") != "" {
+		return 10 * time.Minute
+	}
+	return 4 * time.Second
+}
+
+const longPolicy = `version: 1
+tiers:
+  full: {model: {concurrency: 2, queue: 0}}
+routes:
+- {name: unsealed, match: {path: {prefix: /unsealed/}}, ladder: [full], stream: {seal: false}}
+- {name: sealed, match: {path: {prefix: /sealed/}}, ladder: [full]}
+`
+
+// TestSoakTenMinuteStream runs one stream over the seal and one beside it, with the default timers, for ten minutes, or
+// in short for some seconds. Nobody takes their slots meanwhile: brownout's gauge, its debug page and the upstream agree
+// at every look, and whoever else comes is refused. At the end every byte has arrived and both are complete.
+func TestSoakTenMinuteStream(t *testing.T) {
+	s := startStack(t, stackOptions{policy: longPolicy})
+	c := newClient(t, true)
+	want := s.send(t.Context(), c, "/sealed"+chatPath, "x-stub-mode", "stream", "x-stub-chunks", "200", "x-stub-gap", "0s")
+	if want.status != 200 || !strings.HasSuffix(want.body, DONE) {
+		t.Fatalf("the stream at once: %v", want)
+	}
+	s.waitInflight("full", 0, 0)
+	c.Timeout = 0 // ten seconds
+	gap := fmt.Sprint(tenMinutes() / 200)
+	done := make(chan answer, 2)
+	for _, path := range []string{"/sealed", "/unsealed"} {
+		go func() {
+			done <- s.send(t.Context(), c, path+chatPath, "x-stub-mode", "stream", "x-stub-chunks", "200", "x-stub-gap", gap)
+		}()
+	}
+	s.waitInflight("full", 2, 0)
+	looks, left := 0, 2
+	for left > 0 {
+		select {
+		case a := <-done:
+			if a.status != 200 || a.err != nil || a.body != want.body || a.took < tenMinutes()*9/10 {
+				t.Errorf("%d of %d bytes after %s: %v", len(a.body), len(want.body), a.took, a)
+			}
+			left--
+		case <-time.After(tenMinutes() / 100):
+			if held := [3]int{s.metric("brownout_inflight"), s.debugInflight(), s.stub.Stats().Inflight}; left == 2 && held != [3]int{2, 2, 2} && len(done) == 0 {
+				t.Errorf("look %d: brownout counts %d slots, its debug page %d, the upstream %d calls; want 2", looks, held[0], held[1], held[2])
+			}
+			if a := s.send(t.Context(), c, "/sealed"+chatPath); left == 2 && a.reason() != "queue_full" && len(done) == 0 {
+				t.Errorf("look %d: a third request got a slot: %v", looks, a)
+			}
+			looks++
+		}
+	}
+	t.Logf("two streams of %s, %d looks at their slots", tenMinutes(), looks)
+	if looks < 50 {
+		t.Errorf("only %d looks", looks)
+	}
+	if ok, other := s.metric("brownout_requests_total", "outcome", "ok"), s.metric("brownout_terminal_frames_total"); ok < 3 || other != 0 {
+		t.Errorf("%d ended well, %d got an ending of ours; want 3 and none", ok, other)
+	}
+	s.checkBooks()
+}
+
+// debugInflight is the number of slots in use by the debug page.
+func (s *stack) debugInflight() int {
+	s.t.Helper()
+	resp, err := http.Get(s.adminURL + "/debug/state")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var state struct {
+		Tiers []struct {
+			InFlight *int `json:"in_flight"`
+		} `json:"tiers"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil || len(state.Tiers) != 1 || state.Tiers[0].InFlight == nil {
+		s.t.Fatalf("%+v, %v", state, err)
+	}
+	return *state.Tiers[0].InFlight
 }

@@ -48,6 +48,7 @@ type stackOptions struct {
 	tcp          bool                       // Envoy reaches brownout over TCP instead of a Unix socket
 	processorTLS envoy.ProcessorTLS         // …and over TLS; serve has the other side
 	serve        []string                   // further flags of brownout serve
+	foreignSeal  bool                       // Envoy's sealed way leads to a second brownout
 }
 
 // stack is brownout, a real Envoy and a stub upstream.
@@ -87,6 +88,10 @@ func startStack(t testing.TB, o stackOptions) *stack {
 	}
 	s.serveArgs = append(s.serveArgs, "--listen", processor)
 	s.startBrownout()
+	if o.foreignSeal {
+		testkit.StartProcess(t, testkit.BuildBrownout(t), "serve", "--policy", s.policyPath, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+			"--log-format", "json", "--listen", s.socket("extproc2"), "--seal", s.socket("seal2"), "--inner", s.socket("inner")).WaitLog(servingLine)
+	}
 	s.startEnvoy(o, upstream, processor)
 	return s
 }
@@ -138,6 +143,9 @@ func (s *stack) startEnvoy(o stackOptions, upstream, processor string) {
 	log := testkit.AccessLogPath(s.t)
 	opts := envoy.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Processor: processor, ProcessorTLS: o.processorTLS, AccessLog: log,
 		Seal: s.socket("seal"), Inner: s.socket("inner")}
+	if o.foreignSeal {
+		opts.Seal = s.socket("seal2")
+	}
 	host, port := hostPort(s.t, "http://"+upstream)
 	for _, tier := range snap.Tiers {
 		if tier.Model == nil {

@@ -43,16 +43,18 @@ type seen struct {
 }
 
 var rows = map[string]func(context.Context, job, *seen) error{
-	"openai-go chat NewStreaming":      chatStreaming,
-	"openai-go chat accumulator":       chatAccumulator,
-	"openai-go chat JSON":              chatJSON,
-	"openai-go responses NewStreaming": responsesStreaming,
-	"openai-go responses JSON":         responsesJSON,
-	"anthropic-go NewStreaming":        messagesStreaming,
-	"anthropic-go Accumulate":          messagesAccumulate,
-	"anthropic-go JSON":                messagesJSON,
-	"genai-go stream":                  genaiStream,
-	"genai-go JSON":                    genaiJSON,
+	"openai-go chat NewStreaming":        chatStreaming,
+	"openai-go chat accumulator":         chatAccumulator,
+	"openai-go chat JSON":                chatJSON,
+	"openai-go completions NewStreaming": completionsStreaming,
+	"openai-go completions JSON":         completionsJSON,
+	"openai-go responses NewStreaming":   responsesStreaming,
+	"openai-go responses JSON":           responsesJSON,
+	"anthropic-go NewStreaming":          messagesStreaming,
+	"anthropic-go Accumulate":            messagesAccumulate,
+	"anthropic-go JSON":                  messagesJSON,
+	"genai-go stream":                    genaiStream,
+	"genai-go JSON":                      genaiJSON,
 }
 
 var schema = map[string]any{"type": "object", "properties": map[string]any{"path": map[string]any{"type": "string"}}}
@@ -123,6 +125,34 @@ func chatJSON(ctx context.Context, j job, s *seen) error {
 	}
 	for _, choice := range whole.Choices {
 		chatChoice(choice, s)
+	}
+	return nil
+}
+
+func completionParams(j job) openai.CompletionNewParams {
+	return openai.CompletionNewParams{Model: "m", MaxTokens: openai.Int(j.MaxTokens), Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("hi")}}
+}
+
+func completionsStreaming(ctx context.Context, j job, s *seen) error {
+	c := openaiClient(j)
+	stream := c.Completions.NewStreaming(ctx, completionParams(j))
+	for stream.Next() {
+		for _, choice := range stream.Current().Choices {
+			s.Text += choice.Text
+			s.Finish = or(string(choice.FinishReason), s.Finish)
+		}
+	}
+	return stream.Err()
+}
+
+func completionsJSON(ctx context.Context, j job, s *seen) error {
+	c := openaiClient(j)
+	whole, err := c.Completions.New(ctx, completionParams(j))
+	if err != nil {
+		return err
+	}
+	for _, choice := range whole.Choices {
+		s.Text, s.Finish = choice.Text, string(choice.FinishReason)
 	}
 	return nil
 }

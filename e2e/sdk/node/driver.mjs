@@ -28,6 +28,7 @@ const langchain = (c) => new ChatOpenAI({ model: "m", apiKey: "none", maxRetries
   configuration: { baseURL: c.base + "/v1", defaultHeaders: c.headers } }).bindTools(c.tools ? toolsChat : []);
 
 const chatBody = (c) => ({ model: "m", messages, ...given(c, toolsChat), max_tokens: c.max_tokens, ...c.extra });
+const completionsBody = (c) => ({ model: "m", prompt: "hi", max_tokens: c.max_tokens, ...c.extra });
 const responsesBody = (c) => ({ model: "m", input: "hi", ...given(c, toolsResponses), max_output_tokens: c.max_tokens, ...c.extra });
 const messagesBody = (c) => ({ model: "m", messages, ...given(c, toolsAnthropic), max_tokens: c.max_tokens, ...c.extra });
 const ollamaBody = (c) => ({ model: "m", messages, options: { num_predict: c.max_tokens } });
@@ -54,6 +55,21 @@ async function chatStream(c, seen) {
 async function chatJSON(c, seen) {
   const choice = (await openai(c).chat.completions.create(chatBody(c))).choices[0];
   chatChoice(choice, choice.message, seen);
+}
+
+function completionsChoice(choice, seen) {
+  seen.text += choice.text;
+  seen.finish = choice.finish_reason ?? seen.finish;
+}
+
+async function completionsCreate(c, seen) {
+  for await (const chunk of await openai(c).completions.create({ ...completionsBody(c), stream: true })) {
+    for (const choice of chunk.choices) completionsChoice(choice, seen);
+  }
+}
+
+async function completionsJSON(c, seen) {
+  completionsChoice((await openai(c).completions.create(completionsBody(c))).choices[0], seen);
 }
 
 function responsesFinish(response, seen) {
@@ -164,6 +180,8 @@ const rows = {
   "openai-node chat create": chatCreate,
   "openai-node chat .stream": chatStream,
   "openai-node chat JSON": chatJSON,
+  "openai-node completions create": completionsCreate,
+  "openai-node completions JSON": completionsJSON,
   "openai-node responses create": responsesCreate,
   "openai-node responses .stream": responsesStream,
   "openai-node responses JSON": responsesJSON,

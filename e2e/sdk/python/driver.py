@@ -31,9 +31,10 @@ class Clients:
         self.openai = openai.OpenAI(base_url=base + "/v1", api_key="none", max_retries=0, default_headers=headers)
         self.anthropic = anthropic.Anthropic(base_url=base, api_key="none", max_retries=0, default_headers=headers)
         self.chat = {"model": "m", "messages": MESSAGES, "max_tokens": case["max_tokens"]}
+        self.completions = {"model": "m", "prompt": "hi", "max_tokens": case["max_tokens"]}
         self.responses = {"model": "m", "input": "hi", "max_output_tokens": case["max_tokens"]}
         self.messages = {"model": "m", "messages": MESSAGES, "max_tokens": case["max_tokens"]}
-        for body in (self.chat, self.responses, self.messages):
+        for body in (self.chat, self.completions, self.responses, self.messages):
             body["extra_body"] = case["extra"]
         if case["tools"]:
             self.chat["tools"], self.responses["tools"], self.messages["tools"] = TOOLS_CHAT, TOOLS_RESPONSES, TOOLS_ANTHROPIC
@@ -66,6 +67,21 @@ def chat_stream(c, seen):
 def chat_json(c, seen):
     choice = c.openai.chat.completions.create(**c.chat).choices[0]
     chat_choice(choice, choice.message, seen)
+
+
+def completions_choice(choice, seen):
+    seen.text += choice.text
+    seen.finish = choice.finish_reason or seen.finish
+
+
+def completions_create(c, seen):
+    for chunk in c.openai.completions.create(stream=True, **c.completions):
+        for choice in chunk.choices:
+            completions_choice(choice, seen)
+
+
+def completions_json(c, seen):
+    completions_choice(c.openai.completions.create(**c.completions).choices[0], seen)
 
 
 def responses_finish(response, seen):
@@ -130,6 +146,8 @@ ROWS = {
     "openai-python chat create": chat_create,
     "openai-python chat .stream": chat_stream,
     "openai-python chat JSON": chat_json,
+    "openai-python completions create": completions_create,
+    "openai-python completions JSON": completions_json,
     "openai-python responses create": responses_create,
     "openai-python responses .stream": responses_stream,
     "openai-python responses JSON": responses_json,
