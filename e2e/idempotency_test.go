@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -233,7 +234,7 @@ func TestTheStatesOfAnIdempotencyKey(t *testing.T) {
 
 // TestAKeyInFlightOnAnotherReplica is a 409 that SDKs repeat; once it is done there, it replays here.
 func TestAKeyInFlightOnAnotherReplica(t *testing.T) {
-	store := redisPolicy(t, testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword}).Addr)
+	store := patient(redisPolicy(t, testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword}).Addr))
 	here, there := startClaims(t, store, wires[0]), startClaims(t, store, wires[3])
 	here.key, there.key = "shared", "shared"
 	first := there.askSlowly()
@@ -271,11 +272,25 @@ func TestAKeyOutlivesThePluginWhereItsStoreDoes(t *testing.T) {
 	}
 }
 
+// TestAnAnswerJustGivenOutlivesAnOrderlyEnd: brownout tells the store what it holds before it ends.
+func TestAnAnswerJustGivenOutlivesAnOrderlyEnd(t *testing.T) {
+	x := startClaims(t, patient(redisPolicy(t, testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword}).Addr)), wires[3])
+	x.key = "kept"
+	x.wantRun("first", x.ask("x-script", "fast"))
+	x.brownout.Signal(syscall.SIGTERM)
+	if code := x.brownout.Wait(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	x.restart(x.c)
+	x.wantReplay("after the restart", x.ask("x-script", "fast"))
+	x.wantCalls(0, 1)
+}
+
 // TestThePluginDiesBetweenTheAnswerAndTheStore: the claim of the dead lapses, and the next one runs.
 func TestThePluginDiesBetweenTheAnswerAndTheStore(t *testing.T) {
 	redis := testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword})
 	way := startGate(t, redis.Addr)
-	x := startClaims(t, redisPolicy(t, way.addr), wires[0])
+	x := startClaims(t, patient(redisPolicy(t, way.addr)), wires[0])
 	x.key = "orphan"
 	first := x.askSlowly()
 	way.closed.Store(true)
@@ -300,7 +315,7 @@ func TestThePluginDiesBetweenTheAnswerAndTheStore(t *testing.T) {
 // TestSDKIdempotencyOption: openai-python's own option sends the key, and its own retries sit out a 409.
 func TestSDKIdempotencyOption(t *testing.T) {
 	python := getSDK(t, "python")
-	store := redisPolicy(t, testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword}).Addr)
+	store := patient(redisPolicy(t, testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword}).Addr))
 	here, there := startClaims(t, store, wires[0]), startClaims(t, store, wires[0])
 	base := func(x *claims) string { return strings.TrimSuffix(x.envoy.URL("/"), "/") }
 	out, err := exec.Command(python, filepath.Join(testkit.RepoRoot(t), "e2e", "sdk", "python", "idempotency.py"), base(here), base(there)).Output()

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -235,4 +237,63 @@ func rounded(d []time.Duration) []time.Duration {
 // twoOf are the median and the most of times, whose order stays.
 func twoOf(d []time.Duration) []time.Duration {
 	return rounded([]time.Duration{percentile(slices.Clone(d), 50), slices.Max(d)})
+}
+
+// TestARedisThatIsNotThereOrRefusesUs is no error of the callers', and none that keeps brownout from starting.
+func TestARedisThatIsNotThereOrRefusesUs(t *testing.T) {
+	for name, server := range map[string]struct {
+		addr string
+		says string // in the log
+	}{
+		"another password": {testkit.StartRedis(t, testkit.RedisOptions{Password: "another"}).Addr, "WRONGPASS"},
+		"no server":        {testkit.FreeAddr(t), "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := startClaims(t, redisPolicy(t, server.addr), wires[0])
+			for i := range 3 {
+				x.key = fmt.Sprint("key-", i)
+				x.wantRun("first", x.ask("x-script", "fast"))
+				x.wantRun("again, without a store", x.ask("x-script", "fast"))
+			}
+			if n := x.metric("brownout_store_failures_total"); n < 6 {
+				t.Errorf("%d failures counted, want one for each request", n)
+			}
+			log := x.brownout.Log()
+			if !strings.Contains(log, server.says) || strings.Contains(log, redisPassword) {
+				t.Errorf("want %q in the log and no password:\n%s", server.says, log)
+			}
+			x.checkStoreLog()
+			x.checkBooks()
+		})
+	}
+}
+
+// TestTheRightsOfTheDocsSuffice: a user who may do no more than docs/replay.md says serves every use of a store.
+func TestTheRightsOfTheDocsSuffice(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join(testkit.RepoRoot(t), "docs", "replay.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Join(redisUser[len(redisUser)-9:], " "); !strings.Contains(string(doc), want) {
+		t.Errorf("docs/replay.md does not say %q", want)
+	}
+	redis := testkit.StartRedis(t, testkit.RedisOptions{Args: redisUser})
+	store := strings.Replace(patient(redisPolicy(t, redis.Addr)), "password_file:", "username: brownout, password_file:", 1)
+	policy := strings.Replace(claimPolicy, "ladder: [full], idempotency: {ttl: 1h}", "ladder: [full], idempotency: {ttl: 1h}, cache: {ttl: 1h}", 1)
+	s, u := startReplays(t, stackOptions{policy: policy + store})
+	x := &claims{stack: s, t: t, u: u, c: newClient(t, false), key: "kept"}
+	x.wantRun("first", x.ask("x-script", "fast"))
+	x.wantReplay("by its key", x.ask("x-script", "fast"))
+	x.key = "another"
+	x.wantReplay("by the cache", x.askFor("kept", "x-script", "fast"))
+	x.wantError("under the key from now on", x.askFor("other", "x-script", "fast"), 422, "payload_mismatch")
+	x.key = "released"
+	x.u.add("500", script{status: 500, header: map[string]string{"content-type": "application/json"}, chunks: []string{`{}`}})
+	x.wantReleased(500, "x-script", "500")
+	x.key = "long" // its claim is renewed
+	x.u.add("long", script{header: map[string]string{"content-type": "application/json"}, chunks: []string{wholeChat[:9], wholeChat[9:]}, gap: 4 * time.Second})
+	x.wantRun("longer than a third of a lease", x.ask("x-script", "long", "x-budget-ms", "9000"))
+	if n := s.metric("brownout_store_failures_total"); n != 0 {
+		t.Errorf("%d failures of the store:\n%s", n, s.brownout.Log())
+	}
 }

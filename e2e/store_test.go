@@ -34,13 +34,13 @@ func storeKinds() []storeKind {
 	return []storeKind{
 		{"memory", func(*testing.T) string { return "store: {memory: {max: 64MiB}}\n" }},
 		{"redis", func(t *testing.T) string {
-			return redisPolicy(t, testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword}).Addr)
+			return patient(redisPolicy(t, testkit.StartRedis(t, testkit.RedisOptions{Password: redisPassword}).Addr))
 		}},
 	}
 }
 
 // redisPolicy is the store of a policy: a Redis at addr, with the tests' secret and password.
-func redisPolicy(t *testing.T, addr string) string {
+func redisPolicy(t testing.TB, addr string) string {
 	t.Helper()
 	dir := t.TempDir()
 	secret, password := filepath.Join(dir, "secret"), filepath.Join(dir, "password")
@@ -51,6 +51,16 @@ func redisPolicy(t *testing.T, addr string) string {
 	}
 	return fmt.Sprintf("store: {redis: {address: %q, password_file: %q}, secret_file: %q}\n", addr, password, secret)
 }
+
+// patient lets a store take its time, where what it says matters and not when, on a machine that others keep busy.
+func patient(store string) string {
+	return strings.Replace(store, "redis: {", "redis: {timeout: 1s, ", 1)
+}
+
+// redisUser are the rights of a user named brownout that suffice, as the arguments of a redis-server; docs/replay.md says
+// the same.
+var redisUser = []string{"--user", "brownout", "on", ">" + redisPassword, "resetchannels", "~brownout:*", "-@all",
+	"+get", "+mget", "+set", "+del", "+pexpire", "+eval", "+ping", "+hello", "+client|setname"}
 
 // gate is a way to a server that a test can close: what is sent through it is then lost, and nobody is told.
 type gate struct {

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -213,8 +214,11 @@ func encodeContinueBody(p session.Phase) *pb.ProcessingResponse {
 // encodeReply answers in the upstream's place. The details show in Envoy's access log (%RESPONSE_CODE_DETAILS%).
 func encodeReply(r outcome.Reply) *pb.ProcessingResponse {
 	hs := make([]*corev3.HeaderValueOption, 0, len(r.Headers))
-	for _, h := range r.Headers {
+	for i, h := range r.Headers {
 		hs = set(hs, h.Name, h.Value)
+		if slices.ContainsFunc(r.Headers[:i], func(o outcome.Header) bool { return o.Name == h.Name }) { // a further line of it
+			hs[i].AppendAction = corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+		}
 	}
 	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &pb.ImmediateResponse{

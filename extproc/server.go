@@ -75,7 +75,7 @@ func New(s *policy.Snapshot, o Options) *Server {
 		srv.obs = nobody{}
 	}
 	srv.obs = guarded{srv.obs, srv.complain}
-	srv.engine = engine.New(time.Now(), s, engine.Options{Store: o.Store, Secret: o.Secret, Replay: srv.obs.Replayed})
+	srv.engine = engine.New(time.Now(), s, engine.Options{Store: o.Store, Secret: o.Secret, Replay: srv.obs.Replayed, Complain: srv.complain})
 	srv.alarm.next, srv.alarm.tick = srv.engine.NextWake, srv.engine.Tick
 	srv.setHash(s)
 	return srv
@@ -208,7 +208,7 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 func ended(now time.Time, f session.Finish) engine.Ended {
 	end := engine.Ended{
 		Outcome: f.Outcome, Admitted: !f.AdmittedAt.IsZero(), Tier: f.Tier, Reason: f.Ran, Attempts: f.Attempts,
-		Status: f.Upstream, Headers: f.Headers, Body: f.Kept, Whole: f.Whole, Dialect: f.Dialect.String(), Degraded: f.Inner,
+		Status: f.Upstream, Headers: f.Headers, Body: f.Kept, Whole: f.Whole, Unread: f.Unread, Dialect: f.Dialect.String(), Degraded: f.Inner,
 		Reply: f.Replied, Failed: f.Failed, Source: f.Author, Label: f.Label,
 	}
 	if end.Failed == outcome.DegradedNone {

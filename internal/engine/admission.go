@@ -32,6 +32,7 @@ type Admission struct {
 	// Set before anything else can see the request, then only read.
 	facts   dialect.Facts
 	body    []byte
+	part    bool // a part of the answer is asked for
 	keyed   bool // cache is set: the answer may be kept
 	bypass  bool // …but none that is there may be given
 	cache   replay.Key
@@ -50,6 +51,8 @@ type Admission struct {
 	ended     bool
 	inside    bool     // a call of the driver's is running: it takes the verdict
 	ready     *Verdict // for that call
+	final     bool     // a verdict that settles the request has been given
+	tries     int      // left to ask for a key; belongs to whoever asks
 	held      int64    // bytes of the body that count as held
 	seats     seats
 	ring      *alarm  // of the landing that is waited for
@@ -83,8 +86,10 @@ func (a *Admission) call(step func()) Verdict {
 // settle hands a verdict to the call that is running, or delivers it. Of an abandoned request the ticket goes back.
 func (a *Admission) settle(now time.Time, v Verdict) {
 	a.mu.Lock()
+	dropped := a.abandoned || a.final
+	a.final = a.final || v.Kind != Parked
 	switch {
-	case a.abandoned:
+	case dropped: // nobody waits, or a verdict has been given already
 		a.mu.Unlock()
 		if v.Ticket != nil {
 			v.Ticket.Done(now)

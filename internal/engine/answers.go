@@ -18,16 +18,17 @@ func (a *Admission) withoutCompute(now time.Time, rung int, why outcome.Degraded
 	switch {
 	case t.Template != nil && a.never():
 	case t.Template != nil:
-		return a.template(now, rung, why), &result{failed: why}, true
+		return a.template(now, rung, why), &result{failed: why}, true // followers see for themselves what they accept
 	case t.Cache != nil:
 		for i, e := range a.entries {
-			if i > a.last || e == nil || (!e.Fresh(now) && (a.never() || e.Age(now) > e.TTL+t.Cache.StaleFor)) {
+			if e == nil || (!e.Fresh(now) && (a.never() || e.Age(now) > e.TTL+t.Cache.StaleFor)) {
 				continue
 			}
-			return a.replayed(now, e, a.standIn(now, i, e, why)), &result{entry: e}, true
+			reason := a.standIn(now, i, e, why)
+			return a.replayed(now, e, reason), &result{entry: e, why: reason}, true
 		}
 	case rung != a.route.top && rung < len(a.entries) && a.entries[rung] != nil && a.entries[rung].Fresh(now):
-		return a.replayed(now, a.entries[rung], why), &result{entry: a.entries[rung]}, true
+		return a.replayed(now, a.entries[rung], why), &result{entry: a.entries[rung], why: why}, true
 	}
 	return Verdict{}, nil, false
 }
@@ -49,12 +50,7 @@ func (a *Admission) standIn(now time.Time, rung int, e *replay.Entry, why outcom
 // replayed gives a kept answer again, labelled for why it is given now.
 func (a *Admission) replayed(now time.Time, e *replay.Entry, why outcome.Degraded) Verdict {
 	id, _ := dialect.ByName(e.Dialect)
-	contentType := ""
-	for _, h := range e.Headers {
-		if h.Name == "content-type" {
-			contentType = h.Value
-		}
-	}
+	contentType := contentType(e.Headers)
 	var l *dialect.Label
 	if why != outcome.DegradedNone {
 		l = a.label(e.Tier, why)
@@ -125,7 +121,7 @@ func (a *Admission) Fallback(now time.Time, why outcome.Degraded) (Verdict, bool
 
 // refuseAs settles with an error that is the caller's to mend, or that of another request under the same key.
 func (a *Admission) refuseAs(now time.Time, r outcome.Reply) {
-	a.answer(now, Verdict{Reply: r, Outcome: outcome.BadRequest}, &result{conflict: true})
+	a.answer(now, Verdict{Reply: r, Outcome: outcome.BadRequest}, &result{conflict: true, reply: &r})
 }
 
 // conflict is the 409 of a request whose key is in flight; SDKs repeat it after Retry-After (RFC 9110 §10.2.3).

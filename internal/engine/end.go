@@ -3,6 +3,8 @@ package engine
 import (
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 	"github.com/envoy-brownout/brownout/internal/replay"
@@ -23,6 +25,7 @@ type Ended struct {
 	Headers  []outcome.Header
 	Body     []byte
 	Whole    bool
+	Unread   bool // nobody has looked into it
 	Dialect  string
 	Degraded bool // the upstream itself says that it is
 	// Source is who wrote the upstream's answer, and Label what was set on it for the caller.
@@ -63,7 +66,11 @@ func (a *Admission) End(now time.Time, end Ended) {
 	if r == nil {
 		r = resultOf(end, entry)
 	}
-	settleSeat(s.cache, r)
+	shared := r
+	if entry != nil && r.entry == entry && !a.shareable(end) {
+		shared = &result{} // theirs to ask for
+	}
+	settleSeat(s.cache, shared)
 	settleSeat(s.claim, r)
 }
 
@@ -95,7 +102,12 @@ func (a *Admission) entry(now time.Time, end Ended) *replay.Entry {
 	default:
 		return nil
 	}
-	if end.Degraded { // by whom and why is not known: it could only be given again as full
+	switch {
+	case end.Degraded: // by whom and why is not known: it could only be given again as full
+		return nil
+	case end.Status == 205 || end.Status == 206: // a part of something, or nothing to repeat
+		return nil
+	case end.Unread && !(contentType(end.Headers) == "" && gjson.ValidBytes(end.Body)): // a page, a compressed body: nobody has seen that it is an answer
 		return nil
 	}
 	e := &replay.Entry{Status: end.Status, Headers: replay.EndToEnd(end.Headers), Body: end.Body, Dialect: end.Dialect,
@@ -133,14 +145,36 @@ func (a *Admission) cacheable(end Ended) bool {
 		return false
 	}
 	_, allowed := replay.AnswerKept(end.Headers, a.route.Cache.Partition...)
+	if end.Status == 204 {
+		return false
+	}
 	return (end.Outcome == outcome.OK || end.Outcome == outcome.DegradedOK) && allowed
+}
+
+// shareable says whether the answer may be given to others who have asked the same at the same time: its sender does not
+// forbid it.
+func (a *Admission) shareable(end Ended) bool {
+	if a.route.Cache == nil {
+		return true
+	}
+	_, allowed := replay.AnswerKept(end.Headers, a.route.Cache.Partition...)
+	return allowed
+}
+
+func contentType(hs []outcome.Header) string {
+	for _, h := range hs {
+		if h.Name == "content-type" {
+			return h.Value
+		}
+	}
+	return ""
 }
 
 // resultOf is what followers get of an answer of the upstream; nil: the caller left.
 func resultOf(end Ended, e *replay.Entry) *result {
 	switch {
 	case e != nil:
-		return &result{entry: e}
+		return &result{entry: e, why: end.Reason}
 	case end.Outcome == outcome.ClientAborted:
 		return nil
 	case end.Reply != nil:
@@ -148,8 +182,24 @@ func resultOf(end Ended, e *replay.Entry) *result {
 	case end.Status >= 400:
 		r := relayed(end)
 		return &result{failed: end.Failed, reply: &r, outcome: end.Outcome}
+	case end.Failed != outcome.DegradedNone: // it failed in its middle: to those who have nothing of it yet that is an error
+		r := broken(end)
+		return &result{failed: end.Failed, reply: &r, outcome: end.Outcome}
 	}
 	return &result{failed: end.Failed}
+}
+
+// broken is the error in the place of an answer that failed in its middle.
+func broken(end Ended) outcome.Reply {
+	id, _ := dialect.ByName(end.Dialect)
+	if end.Outcome == outcome.Deadline || end.Outcome == outcome.Stalled {
+		r := outcome.DeadlineReply()
+		r.Body = dialect.ErrorBody(id, dialect.Deadline, outcome.DegradedDeadline.String())
+		return r
+	}
+	r := outcome.CutReply()
+	r.Body = dialect.ErrorBody(id, dialect.Upstream, outcome.DegradedUpstreamTruncated.String())
+	return r
 }
 
 // relayed is the upstream's error as its other callers get it: labelled as for the first, or, where its body is not whole,

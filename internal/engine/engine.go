@@ -31,19 +31,22 @@ type Options struct {
 	Secret []byte              // of the HMAC over credentials; default: a random one
 	Replay func(result string) // told of everything that happens to keys and kept answers; default: nobody
 	Now    func() time.Time    // default: time.Now
+	// Complain hears of a panic in what follows an answer of the store; the request is refused. Default: nobody.
+	Complain func(what string, p any)
 }
 
 // Engine decides. Make one with New.
 type Engine struct {
-	current atomic.Pointer[compiled]
-	store   replay.Store
-	keys    *replay.Keys
-	flights *replay.Flights[*result]
-	note    func(result string)
-	now     func() time.Time
-	clock   clock
-	retries retryBudget
-	bodies  atomic.Int64 // bytes of bodies held
+	current  atomic.Pointer[compiled]
+	store    replay.Store
+	keys     *replay.Keys
+	flights  *replay.Flights[*result]
+	note     func(result string)
+	now      func() time.Time
+	complain func(what string, p any)
+	clock    clock
+	retries  retryBudget
+	bodies   atomic.Int64 // bytes of bodies held
 
 	mu       sync.Mutex                // guards the fields below; nothing blocks or calls out while it is held
 	limiters map[string]*limit.Limiter // by tier name; never removed, a request may still hold its snapshot
@@ -61,7 +64,10 @@ type compiled struct {
 // New makes an engine for a policy.
 func New(now time.Time, s *policy.Snapshot, o Options) *Engine {
 	e := &Engine{limiters: make(map[string]*limit.Limiter), dwells: make(map[dwellKey]*dwell), flights: replay.NewFlights[*result](),
-		store: o.Store, note: o.Replay, now: o.Now}
+		store: o.Store, note: o.Replay, now: o.Now, complain: o.Complain}
+	if e.complain == nil {
+		e.complain = func(string, any) {}
+	}
 	if e.store == nil {
 		e.store = replay.NewMemory(s.Store.Memory)
 	}

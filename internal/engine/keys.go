@@ -17,6 +17,7 @@ const headerStainlessRetry = "x-stainless-retry-count"
 type hints struct {
 	encoded bool     // the body cannot be read
 	noCache bool     // no kept answer may be given
+	part    bool     // a part of the answer is asked for
 	sdkTry  bool     // the caller repeats the request by itself
 	accept  string   // the media types it takes
 	idem    []string // the lines of its idempotency key, where the route reads them
@@ -27,8 +28,10 @@ func (a *Admission) readHints() (out hints) {
 		switch h.Name {
 		case "content-encoding":
 			out.encoded = out.encoded || !strings.EqualFold(strings.TrimSpace(h.Value), "identity")
-		case "cache-control", "pragma":
-			out.noCache = out.noCache || strings.Contains(strings.ToLower(h.Value), "no-cache")
+		case "pragma":
+			out.noCache = out.noCache || strings.EqualFold(strings.TrimSpace(h.Value), "no-cache")
+		case "range":
+			out.part = true
 		case "accept":
 			out.accept = h.Value
 		case headerStainlessRetry:
@@ -37,6 +40,12 @@ func (a *Admission) readHints() (out hints) {
 		if i := a.route.Idempotency; i != nil && h.Name == i.Header {
 			out.idem = append(out.idem, h.Value)
 		}
+	}
+	if _, anew := replay.CacheControl(a.req.Headers, "no-cache"); anew {
+		out.noCache = true
+	}
+	if age, given := replay.CacheControl(a.req.Headers, "max-age"); given && strings.Trim(age, "0") == "" {
+		out.noCache = true
 	}
 	return out
 }
@@ -48,6 +57,7 @@ func (a *Admission) readFacts(h hints, body []byte) []byte {
 	}
 	a.facts = dialect.ReadRequest(a.req.Dialect, a.req.Path, h.accept, body)
 	a.bypass, a.sdkTry = h.noCache, h.sdkTry
+	a.part = h.part
 	if a.route.rewrites {
 		a.body = body
 	}
@@ -101,6 +111,7 @@ func (a *Admission) makeCacheKey(body []byte) {
 
 // Why the body of a request keeps its answer from being kept, beside the reasons of dialect.Facts.Unkept.
 const (
+	whyRange       = "range"       // a part of the answer is asked for
 	whyBody        = "body"        // it is no JSON object that can be read
 	whyTemperature = "temperature" // it asks for an answer that differs each time
 )
@@ -120,6 +131,8 @@ func (a *Admission) cacheKey(body []byte) (replay.Key, string) {
 // canonical is the body as it is part of the key, or why it makes none.
 func (a *Admission) canonical(c *policy.Cache, body []byte) ([]byte, string) {
 	switch {
+	case a.part:
+		return nil, whyRange
 	case !a.facts.Object:
 		return nil, whyBody
 	case a.facts.Unkept != "":

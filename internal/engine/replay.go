@@ -10,9 +10,10 @@ import (
 // result is what those who follow a request get.
 type result struct {
 	entry    *replay.Entry    // the whole answer
+	why      outcome.Degraded // …which stands in for a better one; none: it does not
 	shed     outcome.Shed     // refused
 	tier     string           // …by
-	conflict bool             // the key is somebody else's: an error of the caller's
+	conflict bool             // an error of the caller's, or the key is somebody else's
 	failed   outcome.Degraded // the answer failed: a tier that needs no compute, else
 	reply    *outcome.Reply   // …this
 	outcome  outcome.Outcome
@@ -30,15 +31,37 @@ type seats struct {
 func (a *Admission) joinClaim(now time.Time) {
 	k := a.idem.Tier(string(a.print[:])) // another payload is another flight, and the store tells it off
 	seat := a.e.flights.Join(k, func(l replay.Landing[*result]) { a.claimLanded(l) })
-	a.mu.Lock()
-	a.seats.claim = seat
-	a.mu.Unlock()
-	if seat.Leader() {
+	switch {
+	case !a.sit(seat, func(s *seats) { s.claim = seat }):
+		return
+	case seat.Led():
 		a.takeClaim(now)
 		return
 	}
 	a.e.note("joined")
 	a.follow(now, seat, a.due.KillAt(), func(now time.Time) { a.refuseAs(now, a.conflict()) })
+}
+
+// sit notes the seat that was taken. A request that is over meanwhile gives it up: whoever leads a flight and is not there
+// any more would be followed for ever; false.
+func (a *Admission) sit(seat *replay.Seat[*result], note func(*seats)) bool {
+	a.mu.Lock()
+	over := a.abandoned || a.ended
+	if !over {
+		note(&a.seats)
+	}
+	a.mu.Unlock()
+	if over && !seat.Leave() {
+		seat.Abort()
+	}
+	return !over
+}
+
+// over says whether nobody waits for a verdict any more.
+func (a *Admission) over() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.abandoned || a.ended
 }
 
 // claimLanded gives a follower of an idempotency key what its leader got. It never runs while another does.
@@ -49,6 +72,7 @@ func (a *Admission) claimLanded(l replay.Landing[*result]) {
 	now := a.e.now()
 	switch l.Kind {
 	case replay.Promoted:
+		a.tries = claimTries
 		a.takeClaim(now)
 	case replay.Dissolved:
 		a.refuseAs(now, a.conflict())
@@ -59,9 +83,10 @@ func (a *Admission) claimLanded(l replay.Landing[*result]) {
 
 // takeClaim asks the store for the key.
 func (a *Admission) takeClaim(now time.Time) {
-	a.e.store.Claim(now, a.idem, a.print, func(c replay.Claim, err error) {
+	a.e.store.Claim(now, a.idem, a.print, a.guarded(func(c replay.Claim, err error) {
 		now := a.e.now()
 		switch {
+		case a.over() && c.State != replay.Taken:
 		case err != nil: // nor is it asked for kept answers: it has had its time
 			a.e.note("store_failed")
 			if a.keyed && !a.bypass {
@@ -70,22 +95,63 @@ func (a *Admission) takeClaim(now time.Time) {
 				a.walk(now, 0)
 			}
 		case c.State == replay.Done:
-			a.answer(now, a.replayed(now, c.Entry, c.Entry.Reason), &result{entry: c.Entry})
+			a.answer(now, a.replayed(now, c.Entry, c.Entry.Reason), &result{entry: c.Entry, why: c.Entry.Reason})
+		case c.State == replay.Busy && a.tries > 0: // the leader before has given it up, but the store has not heard yet
+			a.tries--
+			a.again(now)
 		case c.State == replay.Busy:
 			a.refuseAs(now, a.conflict())
 		case c.State == replay.Mismatch:
 			a.refuseAs(now, a.mismatch())
 		default:
-			a.keepClaim(now, c)
-			a.proceed(now)
+			if a.keepClaim(now, c) {
+				a.proceed(now)
+			}
 		}
-	})
+	}))
 }
 
-// keepClaim notes the claim; that of a request that is over goes back.
-func (a *Admission) keepClaim(now time.Time, c replay.Claim) {
+// How often, and after what pause, a follower that leads now asks for the key its leader has just given up.
+const (
+	claimTries = 10
+	claimPause = 20 * time.Millisecond
+)
+
+// again asks for the key once more after a pause.
+func (a *Admission) again(now time.Time) {
+	at := now.Add(claimPause)
+	a.e.clock.add(at, func(now time.Time) {
+		if !a.over() {
+			a.takeClaim(now)
+		}
+	})
 	a.mu.Lock()
-	gone := a.ended
+	v := a.base
+	a.mu.Unlock()
+	v.Kind, v.WakeAt = Parked, at
+	a.settle(now, v)
+}
+
+// guarded keeps a failure in what follows an answer of the store from the store, on whose goroutine it may run. The
+// request is refused, and the failure complained about.
+func (a *Admission) guarded(f func(replay.Claim, error)) func(replay.Claim, error) {
+	return func(c replay.Claim, err error) {
+		defer a.recovered()
+		f(c, err)
+	}
+}
+
+func (a *Admission) recovered() {
+	if p := recover(); p != nil {
+		a.e.complain("decision failed, the request is refused", p)
+		a.shed(a.e.now(), outcome.ShedQueueFull, "")
+	}
+}
+
+// keepClaim notes the claim; that of a request that is over goes back, false.
+func (a *Admission) keepClaim(now time.Time, c replay.Claim) bool {
+	a.mu.Lock()
+	gone := a.ended || a.abandoned
 	if !gone {
 		a.seats.held, a.seats.holds = c, true
 	}
@@ -93,6 +159,7 @@ func (a *Admission) keepClaim(now time.Time, c replay.Claim) {
 	if gone {
 		a.e.store.Release(now, c)
 	}
+	return !gone
 }
 
 func (a *Admission) proceed(now time.Time) {
@@ -105,19 +172,24 @@ func (a *Admission) proceed(now time.Time) {
 
 // lookup reads what the store has for every accepted tier that computes. A fresh answer of the best is given at once.
 func (a *Admission) lookup(now time.Time) {
-	keys := make([]replay.Key, 0, a.last+1)
-	rungs := make([]int, 0, a.last+1)
-	for rung := range a.route.Ladder[:a.last+1] {
+	low := max(a.last, a.route.top) // an answer of the best tier is as good as anything the caller accepts
+	keys := make([]replay.Key, 0, low+1)
+	rungs := make([]int, 0, low+1)
+	for rung := range a.route.Ladder[:low+1] {
 		if a.limiter(rung) != nil {
 			keys, rungs = append(keys, a.cache.Tier(a.tier(rung))), append(rungs, rung)
 		}
 	}
 	a.e.store.Lookup(now, keys, func(found []*replay.Entry, err error) {
+		defer a.recovered()
 		now := a.e.now()
+		if a.over() {
+			return
+		}
 		if err != nil {
 			a.e.note("store_failed")
 		}
-		a.entries = make([]*replay.Entry, a.last+1)
+		a.entries = make([]*replay.Entry, low+1)
 		for i, e := range found {
 			a.entries[rungs[i]] = e
 		}
@@ -133,10 +205,10 @@ func (a *Admission) lookup(now time.Time) {
 // joinCache joins those in this process who ask the same.
 func (a *Admission) joinCache(now time.Time) {
 	seat := a.e.flights.Join(a.cache, func(l replay.Landing[*result]) { a.cacheLanded(l) })
-	a.mu.Lock()
-	a.seats.cache = seat
-	a.mu.Unlock()
-	if seat.Leader() {
+	switch {
+	case !a.sit(seat, func(s *seats) { s.cache = seat }):
+		return
+	case seat.Led():
 		a.walk(now, 0)
 		return
 	}
@@ -161,10 +233,12 @@ func (a *Admission) cacheLanded(l replay.Landing[*result]) {
 // land settles a follower with its leader's result; alone is what it does where that is no use to it.
 func (a *Admission) land(now time.Time, r *result, alone func()) {
 	switch {
-	case r == nil || r.conflict:
+	case r == nil || (r.conflict && r.reply == nil):
 		alone()
-	case r.entry != nil && a.accepts(r.entry.Tier):
-		a.answer(now, a.replayed(now, r.entry, a.asGiven(r.entry)), r)
+	case r.conflict:
+		a.answer(now, Verdict{Reply: *r.reply, Outcome: outcome.BadRequest}, r)
+	case r.entry != nil && a.accepts(r.entry.Tier, r.why):
+		a.answer(now, a.replayed(now, r.entry, r.why), r)
 	case r.entry != nil:
 		alone()
 	case r.shed != outcome.ShedNone:
@@ -172,14 +246,6 @@ func (a *Admission) land(now time.Time, r *result, alone func()) {
 	default:
 		a.landFailed(now, r, alone)
 	}
-}
-
-// asGiven is the reason under which the answer was given to the one it was made for.
-func (a *Admission) asGiven(e *replay.Entry) outcome.Degraded {
-	if e.Tier == a.tier(a.route.top) {
-		return outcome.DegradedNone
-	}
-	return e.Reason
 }
 
 // landFailed gives the followers of a failed answer what needs no compute, else the same error.
@@ -197,10 +263,17 @@ func (a *Admission) landFailed(now time.Time, r *result, alone func()) {
 	a.answer(now, Verdict{Reply: *r.reply, Outcome: r.outcome}, r)
 }
 
-// accepts says whether the caller accepts answers of tier.
-func (a *Admission) accepts(tier string) bool {
+// accepts says whether the caller accepts answers of tier that stand in for a better one for why; none: they do not.
+func (a *Admission) accepts(tier string, why outcome.Degraded) bool {
+	if tier == a.tier(a.route.top) && why == outcome.DegradedNone {
+		return true
+	}
+	if a.never() {
+		return false
+	}
 	for rung := range a.route.Ladder[:a.last+1] {
-		if a.tier(rung) == tier {
+		t := a.c.policy.Tiers[a.route.Ladder[rung].Tier]
+		if why == outcome.DegradedStale && t.Cache != nil || why != outcome.DegradedStale && t.Name == tier {
 			return true
 		}
 	}
@@ -212,13 +285,14 @@ func (a *Admission) accepts(tier string) bool {
 func (a *Admission) latestStart() time.Time {
 	kill := a.due.KillAt()
 	s := a.limiter(a.route.top).Samples()
+	time := kill.Sub(a.due.Arrival)
 	switch {
 	case a.facts.Stream && !a.due.CoversWhole() && s.FirstCount > 0:
-		return kill.Add(-2 * s.First)
+		return kill.Add(-max(2*s.First, time/10))
 	case s.ServiceCount > 0 && !a.facts.Stream:
-		return kill.Add(-2 * s.Service)
+		return kill.Add(-max(2*s.Service, time/10))
 	}
-	return a.due.Arrival.Add(kill.Sub(a.due.Arrival) / 2)
+	return a.due.Arrival.Add(time / 2)
 }
 
 // follow waits for the landing of seat, until the time is up.

@@ -56,6 +56,7 @@ type Seat[T any] struct {
 	flights *Flights[T]
 	deliver func(Landing[T])
 	flight  *flight[T] // nil: the seat has been left, or a landing is on its way or has been delivered
+	led     bool       // when it was taken
 }
 
 // NewFlights makes flights without any request in them.
@@ -73,10 +74,14 @@ func (f *Flights[T]) Join(k Key, deliver func(Landing[T])) *Seat[T] {
 		fl.followers = append(fl.followers, s)
 		return s
 	}
+	s.led = true
 	s.flight = &flight[T]{key: k, leader: s}
 	f.flying[k] = s.flight
 	return s
 }
+
+// Led says whether the seat led its flight when it was taken; a follower promoted since hears of it by its landing.
+func (s *Seat[T]) Led() bool { return s.led }
 
 // Leader says whether the seat leads its flight now.
 func (s *Seat[T]) Leader() bool {

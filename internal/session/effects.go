@@ -110,6 +110,7 @@ type Finish struct {
 	// The answer of the upstream, for those who follow and for the store: Kept is all of its body, if Whole.
 	Kept     []byte
 	Whole    bool
+	Unread   bool // nobody has looked into the answer
 	Headers  []outcome.Header
 	Upstream int  // its status, 0 when it gave none
 	Inner    bool // it says of itself that it is degraded

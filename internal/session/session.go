@@ -46,11 +46,12 @@ type Session struct {
 	verdict  outcome.Outcome
 	request  RequestHeaders
 
-	watch  *Watch
-	header ResponseHeaders // of a watched answer
-	body   *answer.Answer  // of a watched answer, once its headers are there
-	cut    bool            // the seal has lost the upstream
-	asked  bool            // the seal was asked to end the answer
+	watch   *Watch
+	header  ResponseHeaders // of a watched answer
+	body    *answer.Answer  // of a watched answer, once its headers are there
+	cut     bool            // the seal has lost the upstream
+	asked   bool            // the seal was asked to end the answer
+	closing bool            // the upstream has said its last word
 
 	admission Admitted
 	expired   int     // status of a shed for deadline_expired

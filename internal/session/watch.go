@@ -117,6 +117,7 @@ func (s *Session) note(now time.Time, m dialect.Mark) {
 	case !over:
 		s.timers.more()
 	case s.body.LastWord(m):
+		s.closing = true
 		s.timers.last(now)
 	}
 }
@@ -176,6 +177,7 @@ func (s *Session) conclude() {
 	st := s.body.State()
 	s.fin.Usage = st.Usage
 	s.fin.Kept, s.fin.Whole = s.body.Kept()
+	s.fin.Unread = s.body.Kind() == answer.Opaque
 	switch s.body.Kind() {
 	case answer.Stream:
 		s.verdict = refine(s.verdict, st.Class)
@@ -326,6 +328,9 @@ func (s *Session) watchClosed(dst []Effect) []Effect {
 		return s.finish(dst, s.verdict)
 	case s.state == answered && s.body.Over():
 		s.conclude()
+		if !s.closing { // more may have been on its way: usage, a sentinel
+			s.fin.Kept, s.fin.Whole = nil, false
+		}
 		return s.finish(dst, s.verdict)
 	case s.watch.Sealed && !s.cut:
 		return s.finish(dst, outcome.ClientAborted)
