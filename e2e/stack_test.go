@@ -340,6 +340,8 @@ func logCounts(log []testkit.AccessEntry) map[string]int {
 			n["client_aborted"]++
 		case e.Source == "shed":
 			n[fmt.Sprintf("%s %d", e.Source, e.Status)]++
+		case e.Source == "replay" && e.Status >= 400: // 400, 409 and 422 of idempotency keys
+			n["bad_request"]++
 		case e.Source == "deadline", strings.HasPrefix(e.CodeDetails, "brownout_"),
 			e.Source == "" && strings.HasPrefix(e.CodeDetails, "upstream_reset"): // cut while its headers were held, unsealed
 			n["answered or ended"]++

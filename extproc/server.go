@@ -185,7 +185,7 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 		st.req.MaxWait, st.req.RouteTimeout, st.req.Routes = a.maxWait, a.routeTimeout, a.known
 		id, known := dialect.ByPath(pathOnly(st.req.Path))
 		st.req.Dialect, st.req.More = id, !m.RequestHeaders.GetEndOfStream()
-		st.post(letter{ev: session.RequestHeaders{Dialect: id, Known: known, Array: dialect.StreamsAsArray(st.req.Path)}})
+		st.post(letter{ev: session.RequestHeaders{Dialect: id, Known: known, Mistral: dialect.IsMistral(pathOnly(st.req.Path)), Head: st.req.Method == "HEAD", Array: dialect.StreamsAsArray(st.req.Path)}})
 	case *pb.ProcessingRequest_RequestBody:
 		st.post(letter{ev: session.Body{Phase: session.RequestBody, Data: m.RequestBody.GetBody(), End: m.RequestBody.GetEndOfStream()}})
 	case *pb.ProcessingRequest_RequestTrailers:

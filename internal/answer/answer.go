@@ -32,9 +32,12 @@ type Options struct {
 	Dialect dialect.ID
 	Pinned  bool // the dialect is policy: a stream that does not look like it is still judged by it
 	Guess   bool // nothing told the dialect: the first event does, if it can
-	Stream  dialect.Options
-	Status  int
-	MaxUnit int // largest unit held back; 0 means frame.DefaultMax
+	// Ambiguous: the body of a Stream may be one document instead, such as an answer of Ollama that is not streamed, or
+	// that of another service with such a path. Its first line tells; until then, and for a document, Kind is JSON.
+	Ambiguous bool
+	Stream    dialect.Options
+	Status    int
+	MaxUnit   int // largest unit held back; 0 means frame.DefaultMax
 	// Label is what a degraded answer says of itself once it is complete; nil if it is not degraded. An answer with a
 	// status of 400 or more is never labelled.
 	Label *dialect.Label
@@ -47,10 +50,15 @@ type Answer struct {
 	o        Options
 	split    frame.Splitter
 	stream   dialect.Stream
-	seen     bool   // a unit with data has been observed
-	units    int    // units so far
+	seen     bool // a unit with data has been observed
+	units    int  // units so far
+	fed      bool // there were bytes
+	blind    bool // a unit has passed that is too large to be read
+	empty    bool // Finish found that there were no bytes at all
+	ends     ends
 	scratch  []byte // joined data lines
 	json     []byte // collected so far
+	doubt    doubt  // whether it is a document
 	overflow bool   // the JSON is too large to collect
 	judged   dialect.State
 	firstErr []byte // the error object that came before any content
@@ -63,16 +71,26 @@ type Answer struct {
 func New(o Options) *Answer {
 	a := &Answer{o: o, kept: keeper{room: o.Keep}}
 	a.split.Max = o.MaxUnit
+	a.o.Stream.Pinned = o.Pinned
 	if o.Status >= 400 {
 		a.o.Label = nil
 	}
-	if o.Kind == Stream {
-		a.stream = dialect.New(o.Dialect, o.Stream)
-		if o.Dialect.NDJSON() {
-			a.split.Kind = frame.NDJSON
-		}
+	switch {
+	case o.Kind != Stream:
+	case o.Ambiguous:
+		a.o.Kind, a.doubt.open = JSON, true
+	default:
+		a.open()
 	}
 	return a
+}
+
+// open begins a stream.
+func (a *Answer) open() {
+	a.stream = dialect.New(a.o.Dialect, a.o.Stream)
+	if a.o.Dialect.NDJSON() {
+		a.split.Kind = frame.NDJSON
+	}
 }
 
 // Fed is what became of the bytes of one Feed.
@@ -81,7 +99,8 @@ type Fed struct {
 	Marks dialect.Mark // of all units among them
 	// Ready: the headers may go: a whole unit is there, or there is nothing to wait for.
 	Ready bool
-	// Lie: the upstream ends its answer with a lie, which is not in Out; end it with an ending of ours.
+	// Lie: the upstream ends its answer with a lie, which is not in Out, but for what it says beside that; end it with an
+	// ending of ours.
 	Lie bool
 }
 
@@ -101,23 +120,23 @@ func (a *Answer) feedStream(p []byte) Fed {
 	var f Fed
 	whole := 0 // bytes of p that went on as units in place: the common case costs no copy
 	inPlace := len(a.split.Tail()) == 0
+	a.fed = a.fed || len(p) > 0
 	a.split.Feed(p, func(e frame.Event) bool {
 		f.Ready = true
-		m := dialect.Data
-		if !e.Unframed {
-			m = a.observe(e)
-		}
+		m := a.take(e)
 		f.Marks |= m
-		if m&dialect.Withhold != 0 {
-			f.Lie = true
+		lie, labelled := m&dialect.Withhold != 0, m&dialect.Last != 0 && a.wantsLabel()
+		if inPlace && (lie || labelled) {
+			inPlace, f.Out = false, bytes.Clone(p[:whole])
+		}
+		if lie {
+			f.Lie, f.Out = true, a.stream.AppendHonest(f.Out, e.Block)
 			return false
 		}
 		a.kept.add(e.Block)
+		a.ends.note(e.Block)
 		switch {
-		case m&dialect.Last != 0 && a.wantsLabel():
-			if inPlace {
-				inPlace, f.Out = false, bytes.Clone(p[:whole])
-			}
+		case labelled:
 			f.Out = a.appendLabel(f.Out, e.Block)
 		case inPlace:
 			whole += len(e.Block)
@@ -130,6 +149,24 @@ func (a *Answer) feedStream(p []byte) Fed {
 		f.Out = p[:whole]
 	}
 	return f
+}
+
+// take is what a unit or a piece of one is.
+func (a *Answer) take(e frame.Event) dialect.Mark {
+	if !e.Unframed {
+		return a.observe(e)
+	}
+	a.blind = true
+	a.stream.Blind()
+	return dialect.Data | dialect.Content
+}
+
+// change goes over to another dialect.
+func (a *Answer) change(id dialect.ID) {
+	a.stream = dialect.New(id, a.o.Stream)
+	if a.blind {
+		a.stream.Blind()
+	}
 }
 
 // observe shows a unit to the dialect. A first unit of another dialect makes the stream generic.
@@ -146,12 +183,12 @@ func (a *Answer) observe(e frame.Event) dialect.Mark {
 	}
 	if a.o.Guess && !a.seen && a.split.Kind == frame.SSE {
 		if id, ok := dialect.ByEvent(fields); ok && id != a.stream.ID() {
-			a.stream = dialect.New(id, a.o.Stream)
+			a.change(id)
 		}
 	}
 	m := a.stream.Observe(fields, line)
 	if m&dialect.Foreign != 0 && !a.seen && !a.o.Pinned && a.stream.ID() != dialect.Generic && a.split.Kind == frame.SSE {
-		a.stream = dialect.New(dialect.Generic, a.o.Stream)
+		a.change(dialect.Generic)
 		m = a.stream.Observe(fields, line)
 	}
 	if m&dialect.Failed != 0 && !a.seen && a.firstErr == nil {
@@ -178,10 +215,13 @@ func (a *Answer) feedJSON(p []byte) Fed {
 		return Fed{Out: p, Marks: dialect.Data, Ready: true}
 	}
 	a.json = append(a.json, p...)
+	if a.doubt.open && a.areLines(p) {
+		return a.feedStream(a.asLines())
+	}
 	if len(a.json) <= MaxJSON {
 		return Fed{}
 	}
-	a.overflow = true
+	a.overflow, a.doubt.open = true, false
 	out := a.json
 	a.json = nil
 	a.kept.add(out)
@@ -190,13 +230,20 @@ func (a *Answer) feedJSON(p []byte) Fed {
 
 // Finish takes the end of the body, which is clean or a cut: rest goes on before it. After it State is final. complete is
 // false when the answer lacks its evidence: an ending must follow, or an error stand in for half a document. What is
-// missing of the label is in rest.
+// missing of the label is in rest. A stream of no bytes at all that ends cleanly is complete and empty, and takes no label.
 func (a *Answer) Finish(clean bool) (rest []byte, complete bool) {
+	if a.doubt.open && a.unfinishedLine() {
+		rest = a.feedStream(a.asLines()).Out
+	}
 	switch a.o.Kind {
 	case Stream:
-		rest, complete = a.finishStream(clean)
-		a.whole = complete && !a.stream.State().Error
-		return rest, complete
+		if a.empty = clean && !a.fed; a.empty {
+			return nil, true
+		}
+		more, complete := a.finishStream(clean)
+		st := a.stream.State()
+		a.whole = complete && !st.Error && !(a.blind && st.Class == outcome.Unknown)
+		return append(rest, more...), complete
 	case JSON:
 		if a.overflow {
 			a.whole = clean
@@ -225,75 +272,21 @@ func (a *Answer) judgeJSON(doc []byte) bool {
 	return a.judged.Class != outcome.Truncated || gjson.ValidBytes(doc)
 }
 
-// finishStream is what to make of the end of a stream. Of an unfinished unit, a whole one that only lacks its blank line
-// is completed, of a complete answer everything is kept, and half a unit is dropped.
-func (a *Answer) finishStream(clean bool) (rest []byte, complete bool) {
-	tail := bytes.Clone(a.split.Tail())
-	if end := a.missingEnd(tail); end != "" {
-		tail = nil
-		a.split.Feed([]byte(end), func(e frame.Event) bool {
-			m := a.observe(e)
-			if m&dialect.Withhold != 0 {
-				return true
-			}
-			a.kept.add(e.Block)
-			if m&dialect.Last != 0 && a.wantsLabel() {
-				rest = a.appendLabel(rest, e.Block)
-			} else {
-				rest = append(rest, e.Block...)
-			}
-			return true
-		})
-	}
-	st := a.stream.State()
-	complete = a.Over() || (clean && st.Complete)
-	if complete && isAnswer(st) && a.wantsLabel() && !a.split.Unframed() {
-		rest = a.appendLabel(rest, nil) // in front of what may be half a unit
-	}
-	if st.Complete {
-		a.kept.add(tail)
-		rest = append(rest, tail...)
-	}
-	return rest, complete
-}
-
-// missingEnd is what makes tail a whole unit: line ends, if its last line is a whole data line. Empty: it is broken.
-func (a *Answer) missingEnd(tail []byte) string {
-	if len(tail) == 0 || a.split.Unframed() {
-		return ""
-	}
-	if a.split.Kind == frame.NDJSON {
-		if gjson.ValidBytes(bytes.TrimSpace(tail)) {
-			return "\n"
-		}
-		return ""
-	}
-	f, _ := frame.Event{Block: tail}.Parse(a.units == 0, nil)
-	data := bytes.TrimSpace(f.Data)
-	if f.Bare != nil {
-		data = bytes.TrimSpace(tail)
-	}
-	if string(data) != "[DONE]" && (len(data) == 0 || !gjson.ValidBytes(data)) {
-		return ""
-	}
-	if c := tail[len(tail)-1]; c == '\n' || c == '\r' {
-		return "\n"
-	}
-	return "\n\n"
-}
-
 // End writes an ending of ours at this point; what is held back is dropped. False: the body cannot be ended honestly
-// here, because it is not a stream or stops inside a unit that has partly gone on.
+// here, because it is not a stream that anybody knows, or stops inside a unit that has partly gone on.
 func (a *Answer) End(e dialect.Ending) ([]byte, bool) {
-	if a.o.Kind != Stream || a.split.Unframed() {
+	if a.o.Kind != Stream || a.split.Unframed() || a.stream.State().Foreign {
 		return nil, false
 	}
-	return a.stream.AppendEnding(nil, e), true
+	return a.ends.lead(a.stream.ID(), a.stream.AppendEnding(nil, e)), true
 }
 
 // State is what is known of the answer so far; of a JSON answer only after Finish.
 func (a *Answer) State() dialect.State {
-	if a.o.Kind == Stream {
+	switch {
+	case a.empty:
+		return dialect.State{Complete: true, Class: outcome.Empty}
+	case a.o.Kind == Stream:
 		return a.stream.State()
 	}
 	return a.judged
@@ -308,6 +301,10 @@ func (a *Answer) Over() bool {
 	st := a.stream.State()
 	return (st.Complete && !st.Provisional) || st.Error
 }
+
+// LastWord says whether units with these marks were the upstream's last word, so that a stream that stays open behind them
+// has nothing left to say. A finish reason behind which more may come is none.
+func (a *Answer) LastWord(m dialect.Mark) bool { return m&dialect.Final != 0 && a.Over() }
 
 // Collected says whether the whole answer is still held, so that another can take its place.
 func (a *Answer) Collected() bool { return a.o.Kind == JSON && !a.overflow }

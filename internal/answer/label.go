@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/envoy-brownout/brownout/internal/dialect"
+	"github.com/envoy-brownout/brownout/internal/frame"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -22,7 +23,10 @@ func isAnswer(st dialect.State) bool {
 // appendLabel appends a unit with the label; nil: the label alone.
 func (a *Answer) appendLabel(dst, unit []byte) []byte {
 	a.labelled = true
-	return a.stream.AppendLabel(dst, unit, *a.o.Label)
+	if unit != nil {
+		return a.stream.AppendLabel(dst, unit, *a.o.Label)
+	}
+	return append(dst, a.ends.lead(a.stream.ID(), a.stream.AppendLabel(nil, nil, *a.o.Label))...)
 }
 
 // LabelEnd is what is still missing of the label where a stream is ended that is complete but still open. It may be
@@ -41,6 +45,12 @@ func (a *Answer) labelDocument(doc []byte) []byte {
 		return doc
 	}
 	a.labelled = true
+	if a.o.Ambiguous { // its reader may take it for the only line of a stream
+		s := dialect.New(a.o.Dialect, a.o.Stream)
+		if s.Observe(frame.Fields{}, doc)&dialect.Last != 0 {
+			return s.AppendLabel(nil, doc, *a.o.Label)
+		}
+	}
 	return dialect.LabelJSON(make([]byte, 0, len(doc)+metaRoom), doc, *a.o.Label)
 }
 
@@ -99,7 +109,7 @@ func Relabel(id dialect.ID, contentType string, body []byte, opts dialect.Option
 			o.Dialect = dialect.Generic
 		}
 	case id.NDJSON() && (media == "application/x-ndjson" || media == "application/jsonl" || media == "application/json"):
-		o.Kind = Stream
+		o.Kind, o.Ambiguous = Stream, media == "application/json"
 	case media != "application/json" && !strings.HasSuffix(media, "+json"):
 		return body
 	}

@@ -48,7 +48,7 @@ func silentExit(code int) error { return &exitError{code: code} }
 // cli is the command line; each command lives in a file of its own.
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the external processor beside an Envoy."`
-	Policy  policyCmd  `cmd:"" help:"Check a policy file, or print its schema."`
+	Policy  policyCmd  `cmd:"" help:"Check a policy file, say what it makes of a request, or print its schema."`
 	Envoy   envoyCmd   `cmd:"" help:"Render the Envoy configuration a policy needs."`
 	Stub    stubCmd    `cmd:"" help:"Run a stub inference server that fails in the ways real ones do."`
 	Load    loadCmd    `cmd:"" help:"Send a burst and assert what was admitted and shed."`

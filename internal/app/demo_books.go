@@ -54,9 +54,11 @@ type bookClass struct {
 }
 
 // classes sorts brownout's counters. Of a stream that was ended in its middle the log shows the status that was out by
-// then, so it stands with what was answered; brownout_terminal_frames_total has how many there are.
+// then, so it stands with what was answered; brownout_terminal_frames_total has how many there are. So does an error of the
+// upstream that another answer stood in for.
 func (m demoMetrics) classes() map[string]bookClass {
 	byOutcome, ended := m.by("brownout_requests_total", "outcome"), m.by("brownout_terminal_frames_total", "reason")
+	stoodIn := m.by("brownout_degraded_total", "reason")["upstream_throttled"] // of the outcome throttled, answered by a text
 	list := map[string]bookClass{}
 	add := func(class, outcome string, n int) {
 		if n > 0 {
@@ -67,11 +69,14 @@ func (m demoMetrics) classes() map[string]bookClass {
 	for _, outcome := range slices.Sorted(maps.Keys(byOutcome)) {
 		n := byOutcome[outcome]
 		switch outcome {
-		case "ok", "degraded", "capped", "refusal", "empty", "truncated":
+		case "ok", "degraded", "replayed", "capped", "refusal", "empty", "truncated":
 			add("answered", outcome, n)
 		case "deadline":
 			add("answered", outcome, ended["deadline"])
 			add(outcome, outcome, n-ended["deadline"])
+		case "throttled":
+			add("answered", outcome, stoodIn)
+			add(outcome, outcome, n-stoodIn)
 		case "overloaded", "evicted":
 			add("upstream's 503", outcome, n)
 		default:

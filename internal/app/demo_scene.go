@@ -16,7 +16,7 @@ import (
 
 // shownHeaders are the headers of an answer that matter here.
 func shownHeaders() []string {
-	return []string{"content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-brownout-source", "x-tier", "x-degraded", "x-degraded-reason"}
+	return []string{"content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-brownout-source", "x-tier", "x-degraded", "x-degraded-reason", "idempotent-replayed", "age"}
 }
 
 // failureModes is the second part: every scene with a real client.

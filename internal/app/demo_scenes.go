@@ -41,7 +41,7 @@ func scenes() []scene {
 		status: 200, source: "upstream", tier: "full", want: map[string]string{"x-degraded": "false"}, body: "{}", outcome: "ok", arrived: 1,
 		after: "The labels of a good answer: who wrote it, which tier gave it, and that it is not less than was asked for.",
 	}}
-	return slices.Concat(list, upstreamScenes(), endingScenes(), timeScenes(), queueScenes())
+	return slices.Concat(list, upstreamScenes(), endingScenes(), timeScenes(), queueScenes(), ladderScenes())
 }
 
 // upstreamScenes are what upstreams do by themselves. The answer passes on; the label says whose it is.
@@ -131,5 +131,31 @@ func queueScenes() []scene {
 		body: `{"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}`, outcome: "shed",
 		after: "The thirteenth is refused at once, with the time after which a retry makes sense: shedding instead of collapsing. Then the demo's " +
 			"twelve clients hang up: those that ran are cancelled upstream, those that waited leave the queue.",
+	}}
+}
+
+// ladderScenes are answers that stand in for better ones, and answers that cost nothing.
+func ladderScenes() []scene {
+	who := "authorization: Bearer demo"
+	return []scene{{
+		title: "a rung down: the model server says 429, and the ladder goes on", path: ladderPath, headers: []string{"x-stub-mode: throttle"},
+		status: 200, source: "template", tier: "canned", want: map[string]string{"x-degraded": "true", "x-degraded-reason": "upstream_throttled"},
+		body: `"meta":{"tier":"canned","degraded":true,"reason":"upstream_throttled"`, outcome: "throttled", arrived: 1,
+		after: "This route's ladder ends in a fixed text, in the shape the caller's SDK reads. Header and body say what it is: whoever passes it off as a " +
+			"model's answer deceives its caller. What the upstream did is counted as such.",
+		blame: "the upstream, which refused (x-degraded-reason: upstream_throttled)",
+	}, {
+		title: "the same, asked by somebody who wants the best or nothing", path: ladderPath, headers: []string{"x-stub-mode: throttle", "x-degrade: never"},
+		status: 429, source: "upstream", tier: "full", want: map[string]string{"x-degraded": "false"}, body: "rate_limit_exceeded", outcome: "throttled", arrived: 1,
+		after: "x-degrade: never. The error passes on.",
+	}, {
+		title: "asked for the first time", path: ladderPath, headers: []string{who},
+		status: 200, source: "upstream", tier: "full", want: map[string]string{"idempotent-replayed": ""}, body: "{}", outcome: "ok", arrived: 1,
+		after: "The route keeps whole answers, each for the caller whose credential it was given to.",
+	}, {
+		title: "asked again", path: ladderPath, headers: []string{who},
+		status: 200, source: "replay", tier: "full", want: map[string]string{"idempotent-replayed": "true", "age": anyValue, "x-degraded": "false"}, body: "{}", outcome: "replayed",
+		after: "The same answer, without a slot and without the model. Two hundred callers who ask it at once are one call too.",
+		blame: "nobody",
 	}}
 }

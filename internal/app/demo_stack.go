@@ -25,6 +25,7 @@ const demoPolicy = `version: 1
 tiers:
   full: {model: {concurrency: 4, queue: 8}}   # four run, eight wait
   gone: {model: {concurrency: 4, queue: 8}}   # nobody listens at its address
+  canned: {template: {text: "We are at capacity. This is a fixed answer."}}
 routes:
 - name: chat
   match: {method: POST, path: {prefix: /v1/chat/completions}}
@@ -36,12 +37,17 @@ routes:
 - name: gone
   match: {method: POST, path: {exact: /v1/gone}}
   ladder: [gone]
+- name: ladder
+  match: {method: POST, path: {prefix: /v1/ladder}}
+  ladder: [full, canned]
+  cache: {ttl: 60s}
 `
 
 const (
 	demoPath     = "/v1/chat/completions"
 	unsealedPath = "/v1/unsealed"
 	gonePath     = "/v1/gone"
+	ladderPath   = "/v1/ladder/v1/chat/completions"
 
 	// statStreams counts the streams Envoy opened to brownout.
 	statStreams = "http.front.ext_proc.streams_started"

@@ -78,10 +78,13 @@ func TestEveryCommandInTheDocsParses(t *testing.T) {
 	}
 }
 
-func TestTheReadmesPolicyIsTheMinimalExample(t *testing.T) {
+func TestTheReadmesPoliciesAreTheMinimalExampleAndALadder(t *testing.T) {
 	blocks := codeBlocks(t, "../../README.md", "yaml")
-	if len(blocks) != 1 {
-		t.Fatalf("%d policies in the README, want 1", len(blocks))
+	if len(blocks) != 2 {
+		t.Fatalf("%d policies in the README, want 2", len(blocks))
+	}
+	if _, problems := policy.Parse("README.md", []byte("version: 1\n"+blocks[1])); len(problems) > 0 {
+		t.Error(problems)
 	}
 	src, err := os.ReadFile("../../examples/policies/minimal.yaml")
 	if err != nil {

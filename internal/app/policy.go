@@ -11,8 +11,9 @@ import (
 
 // policyCmd groups the commands that look at a policy file and at nothing else.
 type policyCmd struct {
-	Check  policyCheckCmd  `cmd:"" help:"Check policy files; exit 2 if one has an error."`
-	Schema policySchemaCmd `cmd:"" help:"Print the JSON Schema of the policy file."`
+	Check   policyCheckCmd   `cmd:"" help:"Check policy files; exit 2 if one has an error."`
+	Explain policyExplainCmd `cmd:"" help:"Say what a policy makes of one request, and why."`
+	Schema  policySchemaCmd  `cmd:"" help:"Print the JSON Schema of the policy file."`
 }
 
 // policyCheckCmd reports every problem of every file, and per usable file one line about what it holds.

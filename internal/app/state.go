@@ -1,6 +1,8 @@
 package app
 
 import (
+	"time"
+
 	"github.com/envoy-brownout/brownout/extproc"
 )
 
@@ -31,6 +33,12 @@ type debugTier struct {
 	Waiting    int           `json:"waiting"`
 	MaxWaiting int           `json:"waiting_max"`
 	Next       []debugWaiter `json:"next"` // the first to run, at most 100
+
+	// Medians over the latest requests that the tier served well, and over how many; 0 with none.
+	ServiceMs      float64 `json:"service_ms"`
+	ServiceSamples int     `json:"service_samples"`
+	FirstMs        float64 `json:"first_content_ms"`
+	FirstSamples   int     `json:"first_content_samples"`
 }
 
 type debugWaiter struct {
@@ -48,7 +56,9 @@ func (s *server) state() debugState {
 	}
 	for _, t := range d.Tiers {
 		row := debugTier{Tier: t.Tier, InPolicy: t.InPolicy, Limit: t.Limit, InFlight: t.Used, MaxFlight: t.UsedMax,
-			Queue: t.Queue, Waiting: t.Waiting, MaxWaiting: t.WaitingMax, Next: []debugWaiter{}}
+			Queue: t.Queue, Waiting: t.Waiting, MaxWaiting: t.WaitingMax, Next: []debugWaiter{},
+			ServiceMs: inMillis(t.Samples.Service), ServiceSamples: t.Samples.ServiceCount,
+			FirstMs: inMillis(t.Samples.First), FirstSamples: t.Samples.FirstCount}
 		for _, w := range t.Waiters {
 			row.Next = append(row.Next, debugWaiter{w.Priority, w.Waited.Milliseconds(), w.GivesUp.Milliseconds(), w.Deadline.Milliseconds()})
 		}
@@ -56,3 +66,5 @@ func (s *server) state() debugState {
 	}
 	return out
 }
+
+func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -8,3 +8,7 @@ func (id ID) Filler() string {
 	}
 	return "\n"
 }
+
+// KeepsLineEnds says whether what is put behind a stream must have its line ends. A reader of Gemini that finds an event
+// ended by LFs takes all in front of it that ended otherwise for part of it (googleapis/go-genai).
+func (id ID) KeepsLineEnds() bool { return id == Gemini }

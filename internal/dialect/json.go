@@ -62,22 +62,21 @@ func judgeFailure(status int, doc text) State {
 	return s
 }
 
-// unreadable judges what is no JSON: a page of somebody else, half an answer, or a whole one with a number no standard
-// knows, such as NaN, which passes.
+// unreadable judges what is no JSON: a page of somebody else, half an answer, which ends inside a bracket, or a whole one
+// that passes though no standard knows it: with a number such as NaN, or with a semicolon behind it.
 func unreadable(body []byte) State {
-	first, last := body[0], body[len(body)-1]
-	switch {
+	switch first := body[0]; {
 	case first != '{' && first != '[':
 		return State{Class: outcome.UpstreamError}
-	case first == '{' && last != '}', first == '[' && last != ']':
+	case jsonedit.Open(body):
 		return State{Class: outcome.Truncated}
 	}
 	return State{Complete: true, Class: outcome.OK}
 }
 
-// judge lets the dialect's own tracker read the answer as one unit. An object that is whole proves its own end.
+// judge lets the dialect's own tracker read the answer as one unit. What is whole proves its own end.
 func judge(id ID, doc text) Stream {
-	t := tally{data: true, opts: Options{EvidenceEOF: doc.object()}}
+	t := tally{data: true, opts: Options{EvidenceEOF: true}}
 	status := doc.get("status")
 	switch {
 	case doc.array() && id == Gemini:
@@ -100,10 +99,11 @@ func judge(id ID, doc text) Stream {
 		return r
 	case id == Anthropic && doc.get("content").array():
 		return judgeAnthropic(t, doc)
-	case id == Ollama && doc.get("done") != nil:
+	case id == Ollama:
 		o := &ollama{tally: t}
-		o.line(doc)
-		return o
+		if o.line(doc); o.fits {
+			return o
+		}
 	}
 	// JSON of another shape, a list of models or vectors, a job accepted for later, is an answer by being there.
 	g := &generic{tally: t}

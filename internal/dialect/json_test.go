@@ -68,6 +68,7 @@ func TestJudgeJSON(t *testing.T) {
 		{"Gemini in pieces, cut", Gemini, 200, `[{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}]`, outcome.Truncated},
 		{"Ollama", Ollama, 200, `{"model":"m","message":{"content":"x"},"done":true,"done_reason":"stop"}`, outcome.OK},
 		{"Ollama empty", Ollama, 200, `{"model":"m","response":"","done":true,"done_reason":"stop"}`, outcome.Empty},
+		{"another service's at Ollama's path", Ollama, 200, `{"done":true,"items":[1]}`, outcome.OK},
 		{"a list", Chat, 200, `{"object":"list","data":[]}`, outcome.OK},
 		{"any object", Generic, 200, `{}`, outcome.OK},
 		{"the stub's", Chat, 200, `{}`, outcome.OK},
@@ -75,6 +76,13 @@ func TestJudgeJSON(t *testing.T) {
 		{"null", Generic, 200, ` null `, outcome.Empty},
 		{"a page", Chat, 200, `<!doctype html><html></html>`, outcome.UpstreamError},
 		{"half an object", Chat, 200, `{"choices":[{"mess`, outcome.Truncated},
+		{"half an object that ends in a brace", Chat, 200, `{"choices":[{"message":{"content":"a"}},{"message":{"content":"b"}`, outcome.Truncated},
+		{"…in a bracket", Generic, 200, `{"a":[1,2]`, outcome.Truncated},
+		{"…behind an escape", Generic, 200, `{"a":"}\"}`, outcome.Truncated},
+		{"a tail of JSONP", Chat, 200, `{"a":1};`, outcome.OK},
+		{"two documents", Generic, 200, "{\"a\":1}\n{\"b\":2}\n", outcome.OK},
+		{"a list of any kind", Ollama, 200, `[1,2]`, outcome.OK},
+		{"nested deeper than is read", Chat, 200, strings.Repeat("[", 1<<11) + strings.Repeat("]", 1<<11), outcome.OK},
 		{"NaN", Chat, 200, `{"choices":[{"message":{"content":"x"},"logprobs":NaN}]}`, outcome.OK},
 		{"nested without end", Chat, 200, nest, outcome.Truncated},
 
@@ -201,28 +209,43 @@ func TestByErrorType(t *testing.T) {
 	}
 }
 
-// TestErrorBodies holds them to design §13.
+// TestErrorBodies holds every kind in every dialect to the shapes of docs/endings.md.
 func TestErrorBodies(t *testing.T) {
-	for _, c := range []struct {
-		id     ID
+	rows := []struct {
 		what   What
 		reason string
-		want   string
+		plain  string
+		openAI string
+		claude string
 	}{
-		{Generic, Capacity, "queue_full", `{"error":"capacity","reason":"queue_full"}`},
-		{Gemini, Deadline, "slow_first_token", `{"error":"deadline","reason":"slow_first_token"}`},
-		{Ollama, Upstream, "upstream_truncated", `{"error":"upstream","reason":"upstream_truncated"}`},
-		{Generic, Conflict, "in_flight", `{"error":"conflict","reason":"in_flight"}`},
-		{Generic, Idempotency, "payload_mismatch", `{"error":"idempotency","reason":"payload_mismatch"}`},
-		{Generic, BadRequest, "idempotency_key", `{"error":"bad_request","reason":"idempotency_key"}`},
-		{Chat, Capacity, "queue_full", `{"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}`},
-		{Completions, Deadline, "deadline", `{"error":{"message":"deadline: deadline","type":"deadline","param":null,"code":"deadline"},"reason":"deadline"}`},
-		{Responses, Upstream, "upstream_truncated", `{"error":{"message":"upstream: upstream_truncated","type":"upstream","param":null,"code":"upstream_truncated"},"reason":"upstream_truncated"}`},
-		{Anthropic, Capacity, "memory", `{"type":"error","error":{"type":"overloaded_error","message":"capacity: memory"},"reason":"memory"}`},
-		{Anthropic, BadRequest, "idempotency_key", `{"type":"error","error":{"type":"invalid_request_error","message":"bad_request: idempotency_key"},"reason":"idempotency_key"}`},
-	} {
-		if got := string(ErrorBody(c.id, c.what, c.reason)); got != c.want {
-			t.Errorf("%s %s: got %s, want %s", c.id, c.what, got, c.want)
+		{Capacity, "queue_full", `{"error":"capacity","reason":"queue_full"}`,
+			`{"error":{"message":"capacity: queue_full","type":"capacity","param":null,"code":"queue_full"},"reason":"queue_full"}`,
+			`{"type":"error","error":{"type":"overloaded_error","message":"capacity: queue_full"},"reason":"queue_full"}`},
+		{Deadline, "slow_first_token", `{"error":"deadline","reason":"slow_first_token"}`,
+			`{"error":{"message":"deadline: slow_first_token","type":"deadline","param":null,"code":"slow_first_token"},"reason":"slow_first_token"}`,
+			`{"type":"error","error":{"type":"overloaded_error","message":"deadline: slow_first_token"},"reason":"slow_first_token"}`},
+		{Upstream, "upstream_truncated", `{"error":"upstream","reason":"upstream_truncated"}`,
+			`{"error":{"message":"upstream: upstream_truncated","type":"upstream","param":null,"code":"upstream_truncated"},"reason":"upstream_truncated"}`,
+			`{"type":"error","error":{"type":"overloaded_error","message":"upstream: upstream_truncated"},"reason":"upstream_truncated"}`},
+		{Conflict, "in_flight", `{"error":"conflict","reason":"in_flight"}`,
+			`{"error":{"message":"conflict: in_flight","type":"conflict","param":null,"code":"in_flight"},"reason":"in_flight"}`,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"conflict: in_flight"},"reason":"in_flight"}`},
+		{Idempotency, "payload_mismatch", `{"error":"idempotency","reason":"payload_mismatch"}`,
+			`{"error":{"message":"idempotency: payload_mismatch","type":"idempotency","param":null,"code":"payload_mismatch"},"reason":"payload_mismatch"}`,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"idempotency: payload_mismatch"},"reason":"payload_mismatch"}`},
+		{BadRequest, "idempotency_key", `{"error":"bad_request","reason":"idempotency_key"}`,
+			`{"error":{"message":"bad_request: idempotency_key","type":"bad_request","param":null,"code":"idempotency_key"},"reason":"idempotency_key"}`,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"bad_request: idempotency_key"},"reason":"idempotency_key"}`},
+	}
+	if len(rows) != int(numWhats) {
+		t.Errorf("%d kinds of error, want %d", len(rows), numWhats)
+	}
+	for _, r := range rows {
+		want := map[ID]string{Generic: r.plain, Chat: r.openAI, Completions: r.openAI, Responses: r.openAI, Anthropic: r.claude, Gemini: r.plain, Ollama: r.plain}
+		for _, id := range IDs() {
+			if got := string(ErrorBody(id, r.what, r.reason)); got != want[id] {
+				t.Errorf("%s %s: got %s, want %s", id, r.what, got, want[id])
+			}
 		}
 	}
 	for _, id := range append(IDs(), 200) {

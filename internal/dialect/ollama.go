@@ -89,7 +89,8 @@ func (o *ollama) line(doc text) Mark {
 			o.usage.Output = w.value.count()
 		}
 	}
-	o.fits = o.fits || oops.set() || done.isTrue() || done.isFalse() || named && texted
+	flagged := done.isTrue() || done.isFalse()
+	o.fits = o.fits || oops.set() || named && texted || flagged && (named || texted || why != nil)
 	switch {
 	case oops.set():
 		return m | o.fail(readFault(doc))

@@ -62,6 +62,12 @@ func ByPath(path string) (ID, bool) {
 	return Generic, false
 }
 
+// IsMistral says whether a path is one of Mistral's API alone, for Options.
+func IsMistral(path string) bool {
+	path, _, _ = strings.Cut(path, "?")
+	return strings.HasSuffix(strings.TrimRight(path, "/"), "/fim/completions")
+}
+
 // openai says whether path names an OpenAI resource: under a version or under Azure's /openai.
 func openai(path, resource string) bool {
 	base, ok := strings.CutSuffix(path, resource)

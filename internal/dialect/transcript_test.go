@@ -145,7 +145,7 @@ func label(id ID, o Options, stream []byte) (labelled string, all []byte) {
 		}
 		return true
 	})
-	if from < 0 && s.State().Complete {
+	if st := s.State(); from < 0 && st.Complete && !st.Foreign {
 		from = len(all)
 		all = s.AppendLabel(all, nil, theLabel)
 	}

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/envoy-brownout/brownout/internal/dialect"
@@ -11,9 +13,9 @@ import (
 
 // Case is a request to explain, and the process it meets.
 type Case struct {
-	Request Request     // Dialect, More and Length are set by Explain
-	Body    []byte      // nil: none came
-	Tiers   []TierState // how busy the tiers are; one that is not listed is idle
+	Request Request // Dialect, More and Length are set by Explain
+	Body    []byte  // nil: none came
+	State   State   // how busy the process is, as Dump tells it; a tier that is not in it is idle
 }
 
 // Explanation says what the engine makes of a request, and why. It holds names and figures, and no value of a credential,
@@ -71,6 +73,7 @@ type DialectWhy struct {
 	Name   string `json:"name"`
 	Pinned bool   `json:"pinned"` // by the policy; else the path tells it
 	Stream bool   `json:"stream"`
+	Known  bool   `json:"stream_known"` // false: that is in a body which is not read
 	Model  string `json:"model,omitempty"`
 }
 
@@ -87,8 +90,16 @@ type DecisionWhy struct {
 // Millis is a duration that JSON has in milliseconds.
 type Millis time.Duration
 
-// String is like time.Duration's.
-func (m Millis) String() string { return time.Duration(m).String() }
+// String is like time.Duration's, without units at its end that are 0.
+func (m Millis) String() string {
+	s := time.Duration(m).String()
+	for _, unit := range [...]string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, unit) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
 
 // MarshalJSON writes a number of milliseconds.
 func (m Millis) MarshalJSON() ([]byte, error) {
@@ -96,13 +107,14 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 }
 
 // Explain says what a process under policy s makes of a request at now. It decides in an engine of its own, whose limiters
-// are as busy as the case says, and whose store, dwells and retry budget are fresh.
+// are as busy as the case says, and whose store and retry budget are fresh.
 func Explain(now time.Time, s *policy.Snapshot, c Case) Explanation {
 	r := c.Request
 	r.Dialect, _ = dialect.ByPath(r.Path)
 	r.More, r.Length = len(c.Body) > 0, int64(len(c.Body))
-	out := Explanation{Request: AskedFor{r.Method, r.Host, withoutValues(r.Path)}}
-	a := rehearse(now, s, c.Tiers).admission(now, r, nil)
+	host := r.Host[strings.LastIndexByte(r.Host, '@')+1:] // without a user's name and password
+	out := Explanation{Request: AskedFor{r.Method, host, withoutValues(r.Path)}}
+	a := rehearse(now, s, c.State).admission(now, r, nil)
 	out.Matched = a != nil
 	out.Passed = passedRoutes(s, r, a)
 	if a == nil {
@@ -118,13 +130,17 @@ func Explain(now time.Time, s *policy.Snapshot, c Case) Explanation {
 	}
 	body = a.readFacts(h, body)
 	out.Body = explainBody(a, h, len(c.Body))
-	out.Dialect = &DialectWhy{a.req.Dialect.String(), a.route.pinned != nil, a.facts.Stream, a.facts.Model}
+	out.Dialect = &DialectWhy{a.req.Dialect.String(), a.route.pinned != nil, a.facts.Stream,
+		a.facts.Stream || a.facts.Object || a.req.Dialect == dialect.Gemini, a.facts.Model}
 	out.Cache, out.Idempotency = explainCache(a, h, body), explainIdempotency(a, h)
 	a.keyed = out.Cache != nil && out.Cache.Kept
+	rungs := a.route.rungs(s) // before they are asked, which moves them
 	for rung := range a.route.Ladder {
-		out.Ladder = append(out.Ladder, explainRung(now, a, rung))
+		why := explainRung(now, a, rung)
+		why.Low = slices.ContainsFunc(rungs, func(r RungState) bool { return r.Tier == why.Tier && r.Low })
+		out.Ladder = append(out.Ladder, why)
 	}
-	out.Now = decide(now, rehearse(now, s, c.Tiers), r, c.Body)
+	out.Now = decide(now, rehearse(now, s, c.State), r, c.Body)
 	return out
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/envoy-brownout/brownout/internal/degrade"
 	"github.com/envoy-brownout/brownout/internal/limit"
 	"github.com/envoy-brownout/brownout/policy"
 )
@@ -16,6 +17,7 @@ type RungWhy struct {
 	Why      string      `json:"why,omitempty"`
 	Degraded bool        `json:"degraded"` // its answers are labelled so
 	WaitOver *Millis     `json:"wait_over_ms,omitempty"`
+	Low      bool        `json:"kept_to"`    // requests that find no slot above go here without waiting
 	Kept     bool        `json:"kept_first"` // an answer of the tier that is kept comes before its slots
 	Model    *ModelWhy   `json:"model,omitempty"`
 	Rewrite  *RewriteWhy `json:"rewrite,omitempty"`
@@ -64,12 +66,20 @@ type RetryWhy struct {
 	Why     string `json:"not_because,omitempty"` // policy, caller, time or budget
 }
 
-// rehearse is an engine under s whose limiters are as busy as tiers says.
-func rehearse(now time.Time, s *policy.Snapshot, tiers []TierState) *Engine {
+// rehearse is an engine under s that is as busy as st says. How long a rung is still kept to is not in st: it is taken to
+// have been entered now.
+func rehearse(now time.Time, s *policy.Snapshot, st State) *Engine {
 	e := New(now, s, Options{Now: func() time.Time { return now }})
-	for _, t := range tiers {
+	for _, t := range st.Tiers {
 		if l := e.limiters[t.Tier]; l != nil {
 			occupy(now, l, t)
+		}
+	}
+	for _, rt := range s.Routes {
+		for _, rung := range st.Rungs {
+			if d := e.dwells[dwellKey{rt.Name, rung.Tier}]; d != nil && rung.Low && rung.Route == rt.Name {
+				d.enter(now, degrade.Rule{Dwell: rt.Dwell})
+			}
 		}
 	}
 	return e

@@ -88,39 +88,17 @@ func boundOf(now time.Time, a *Admission, h outcome.Header) (StatedBound, bool) 
 	return StatedBound{h.Name, Millis(d.Budget), covers(d)}, d.Budget != unbounded
 }
 
-// explainIgnored pairs the header lines that were ignored, in their order, with their values.
+// explainIgnored are the header lines that were ignored.
 func explainIgnored(a *Admission) []IgnoredHeader {
 	var out []IgnoredHeader
-	rest := a.req.Headers
 	for i, name := range a.wishes.ignored {
-		g := IgnoredHeader{Header: name, Why: a.wishes.whys[i]}
-		for len(rest) > 0 {
-			h := rest[0]
-			rest = rest[1:]
-			if h.Name == name && uselessAlone(a, h, g.Why) {
-				if !isCredential(a, outcome.Header{Name: name, Value: "x"}) {
-					g.Value = h.Value
-				}
-				break
-			}
+		u := a.wishes.useless[i]
+		if isCredential(a, outcome.Header{Name: name, Value: u.value}) {
+			u.value = ""
 		}
-		out = append(out, g)
+		out = append(out, IgnoredHeader{name, u.value, u.why})
 	}
 	return out
-}
-
-// uselessAlone says whether a header line is the one that was ignored for why.
-func uselessAlone(a *Admission, h outcome.Header, why string) bool {
-	if why == whyOtherBefore {
-		return true
-	}
-	alone := Request{Headers: []outcome.Header{h}}
-	for _, other := range a.req.Headers {
-		if other.Name == headerInternal {
-			alone.Headers = append(alone.Headers, other)
-		}
-	}
-	return len(readWishes(&alone, a.route.Route, a.c.policy).ignored) > 0
 }
 
 // isCredential says whether a header line tells tenants apart.

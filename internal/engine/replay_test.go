@@ -2,7 +2,10 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -447,4 +450,92 @@ func TestWithoutItsStoreARequestGoesOnAndIsCounted(t *testing.T) {
 		t.Errorf("%d failures counted, want 2", r.notes["store_failed"])
 	}
 	r.finish(1, v, a, good("full"))
+}
+
+// TestManyAskTheSameAtOnce hammers flights, claims and the store: whoever leads, leaves or fails, everybody is settled once,
+// and nothing is left over.
+func TestManyAskTheSameAtOnce(t *testing.T) {
+	e := New(time.Now(), compile(t, replayPolicy), Options{})
+	var settled atomic.Int64
+	var wg sync.WaitGroup
+	const callers, rounds = 16, 60
+	for c := range callers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(c), 1))
+			for range rounds {
+				ask1(e, r, &settled)
+			}
+		})
+	}
+	wg.Wait()
+	if n := settled.Load(); n != callers*rounds {
+		t.Errorf("%d settled, want %d", n, callers*rounds)
+	}
+	if flights, followers := e.flights.Len(); flights != 0 || followers != 0 {
+		t.Errorf("%d flights and %d followers are left over", flights, followers)
+	}
+	for _, tier := range e.Dump(time.Now(), false).Tiers {
+		if tier.Used != 0 || tier.Waiting != 0 {
+			t.Errorf("%s: %d slots, %d waiting", tier.Tier, tier.Used, tier.Waiting)
+		}
+	}
+	if n := e.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes of bodies are held", n)
+	}
+}
+
+// ask1 is one request of the hammer, from its offer to its end.
+func ask1(e *Engine, r *rand.Rand, settled *atomic.Int64) {
+	headers := []string{"authorization", "Bearer a", "x-budget-ms", "200"}
+	if r.IntN(3) == 0 {
+		headers = append(headers, "idempotency-key", fmt.Sprint("k", r.IntN(3)))
+	}
+	req := request(headers...)
+	req.Dialect, req.More = dialect.Chat, true
+	verdicts := make(chan Verdict, 8)
+	_, a := e.Offer(time.Now(), req, func(v Verdict) { verdicts <- v })
+	v := a.Body(time.Now(), chatBody(fmt.Sprint("q", r.IntN(4))))
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for v.Kind == Parked || v.Kind == Looking {
+		if r.IntN(20) == 0 { // the caller leaves
+			a.Abandon()
+			a.End(time.Now(), Ended{Outcome: outcome.ClientAborted})
+			drain(verdicts)
+			settled.Add(1)
+			return
+		}
+		select {
+		case v = <-verdicts:
+		case <-tick.C:
+			e.Tick(time.Now())
+		}
+	}
+	end := Ended{Outcome: v.Outcome}
+	if v.Kind == Admitted {
+		end = good(v.Tier)
+		switch r.IntN(4) {
+		case 0:
+			end = failed(outcome.UpstreamError, outcome.DegradedUpstreamError, 500)
+		case 1:
+			end = Ended{Outcome: outcome.ClientAborted, Admitted: true, Tier: v.Tier}
+		}
+		v.Ticket.Done(time.Now())
+	}
+	a.End(time.Now(), end)
+	settled.Add(1)
+}
+
+// drain gives back what a verdict brings that was on its way.
+func drain(verdicts chan Verdict) {
+	for {
+		select {
+		case v := <-verdicts:
+			if v.Ticket != nil {
+				v.Ticket.Done(time.Now())
+			}
+		default:
+			return
+		}
+	}
 }

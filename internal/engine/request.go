@@ -46,15 +46,18 @@ type wishes struct {
 	degrade  string // a tier name, "never", or ""
 	maxQueue time.Duration
 	hasQueue bool
-	ignored  []string // names of headers whose value was no use
-	whys     []string // …and why, alike
+	ignored  []string  // names of headers whose value was no use
+	useless  []useless // …alike
 }
+
+// useless is the value of a header line that is of no use, and why.
+type useless struct{ value, why string }
 
 // ignoreIf notes a header line that held a value of no use, unless why is empty; one line counts once, however long its
 // list.
-func (w *wishes) ignoreIf(why, name string) {
+func (w *wishes) ignoreIf(why string, h outcome.Header) {
 	if why != "" {
-		w.ignored, w.whys = append(w.ignored, name), append(w.whys, why)
+		w.ignored, w.useless = append(w.ignored, h.Name), append(w.useless, useless{h.Value, why})
 	}
 }
 
@@ -117,7 +120,7 @@ func (w *wishes) addBounds(h outcome.Header, parse func(string) (time.Duration, 
 			why = whyNoTimeout
 		}
 	}
-	w.ignoreIf(why, h.Name)
+	w.ignoreIf(why, h)
 }
 
 // readPriority takes the highest of several known values.
@@ -134,7 +137,7 @@ func (w *wishes) readPriority(h outcome.Header, s *policy.Snapshot, trusted bool
 			w.priority, w.class = p, v
 		}
 	}
-	w.ignoreIf(why, h.Name)
+	w.ignoreIf(why, h)
 }
 
 func (w *wishes) readDegrade(h outcome.Header, rt *policy.Route, s *policy.Snapshot) {
@@ -153,7 +156,7 @@ func (w *wishes) readDegrade(h outcome.Header, rt *policy.Route, s *policy.Snaps
 			w.degrade = v
 		}
 	}
-	w.ignoreIf(why, h.Name)
+	w.ignoreIf(why, h)
 }
 
 func (w *wishes) readMaxQueue(h outcome.Header) {
@@ -168,7 +171,7 @@ func (w *wishes) readMaxQueue(h outcome.Header) {
 			w.maxQueue, w.hasQueue = d, true
 		}
 	}
-	w.ignoreIf(why, h.Name)
+	w.ignoreIf(why, h)
 }
 
 func valuesOf(s string) func(func(string) bool) {

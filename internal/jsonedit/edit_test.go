@@ -115,3 +115,14 @@ func FuzzInsertMember(f *testing.F) {
 func utf8Keys(doc []byte) bool {
 	return !strings.ContainsRune(string(doc), '\uFFFD') && !strings.Contains(strings.ToLower(string(doc)), `\ud`) && strings.ToValidUTF8(string(doc), "") == string(doc)
 }
+
+func TestOpenTellsHalfADocument(t *testing.T) {
+	for doc, want := range map[string]bool{
+		``: false, `{`: true, `[1,{"a":2}`: true, `{"a":"}`: true, `{"a":"\"`: true, `{"a":"\\"}`: false, `{"a":"\`: true,
+		`{"a":1}`: false, `{"a":1};`: false, `{"a":NaN}`: false, `]`: false, `"x`: true, `12`: false, `{"a":"["}`: false,
+	} {
+		if got := Open([]byte(doc)); got != want {
+			t.Errorf("%s: got %t", doc, got)
+		}
+	}
+}

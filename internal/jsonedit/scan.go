@@ -33,6 +33,25 @@ func tooDeep(p []byte) bool {
 	return false
 }
 
+// Open says whether p ends inside a string or a bracket, as half a document does. p need not be valid.
+func Open(p []byte) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(p); i++ {
+		switch c := p[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return quoted || depth > 0
+}
+
 // check says why a document cannot be read; nil if it can.
 func check(doc []byte) error {
 	switch {

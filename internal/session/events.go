@@ -15,6 +15,8 @@ type Event interface{ event() }
 type RequestHeaders struct {
 	Dialect dialect.ID // that the path tells
 	Known   bool       // the path tells one
+	Mistral bool       // the path is one of Mistral's API alone
+	Head    bool       // its answer has no body
 	Array   bool       // the path asks for one JSON array, piece by piece (Gemini without alt=sse)
 }
 

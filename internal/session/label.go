@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/envoy-brownout/brownout/internal/answer"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 )
 
@@ -44,7 +45,7 @@ func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
 		if s.watch != nil && !s.watch.Pass {
 			c.Remove = append(c.Remove, bodyDigests...)
 		}
-	} else if s.body != nil && s.bodyLabel() != nil { // meta goes into the body
+	} else if s.body != nil && (s.bodyLabel() != nil || s.body.Kind() == answer.Stream) { // meta goes into the body, or an ending behind it
 		c.Remove = append(c.Remove, bodyDigests...)
 	}
 	if s.verdict == outcome.Quota || (ev.NoRetry && ev.Status >= 400) {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strings"
 	"time"
 
 	"github.com/envoy-brownout/brownout/internal/answer"
@@ -250,9 +251,18 @@ func (s *Session) begin(dst []Effect, now time.Time) []Effect {
 	dst = s.release(dst, now)
 	if s.header.EndOfBody {
 		s.fin.Whole = true
+		if s.watch != nil && s.verdict == outcome.OK && s.emptyBody() {
+			s.verdict = outcome.Empty
+		}
 		return s.finish(dst, s.verdict)
 	}
 	return dst
+}
+
+// emptyBody says whether an answer without a body should have had one: not to HEAD, and not a 204 or 304, which say what
+// they mean.
+func (s *Session) emptyBody() bool {
+	return s.header.Status == 200 && !s.request.Head && (isStream(s.header.ContentType) || strings.HasPrefix(mediaType(s.header.ContentType), "application/json"))
 }
 
 // release lets the answer's headers go, labelled.

@@ -16,8 +16,8 @@ func (s *Session) watchAnswer(dst []Effect, now time.Time) []Effect {
 	kind, id := s.kind()
 	s.fin.Dialect = id
 	s.body = answer.New(answer.Options{
-		Kind: kind, Dialect: id, Pinned: s.watch.Pinned, Guess: !s.watch.Pinned && !s.request.Known, Stream: s.watch.Stream, Status: s.header.Status,
-		Label: s.bodyLabel(), Keep: s.admission.Keep,
+		Kind: kind, Dialect: id, Pinned: s.watch.Pinned, Guess: !s.watch.Pinned && !s.request.Known, Stream: s.streamOptions(), Status: s.header.Status,
+		Label: s.bodyLabel(), Keep: s.admission.Keep, Ambiguous: kind == answer.Stream && mediaType(s.header.ContentType) == "application/json",
 	})
 	s.state = holding
 	s.startTimers(now, kind)
@@ -25,6 +25,12 @@ func (s *Session) watchAnswer(dst []Effect, now time.Time) []Effect {
 		return s.release(dst, now)
 	}
 	return dst
+}
+
+func (s *Session) streamOptions() dialect.Options {
+	o := s.watch.Stream
+	o.Mistral = o.Mistral || s.request.Mistral
+	return o
 }
 
 // startTimers starts the timers of an answer by how its body can be read. Of one that cannot be read the headers stand for
@@ -60,6 +66,8 @@ func (s *Session) kind() (answer.Kind, dialect.ID) {
 		return answer.Stream, id
 	case isLines(media) && s.header.Status < 300 && id.NDJSON():
 		return answer.Stream, id
+	case isLines(media) && media != "application/json" && s.header.Status < 300 && !s.request.Known && !s.watch.Pinned:
+		return answer.Stream, dialect.Ollama // if they are its lines; others pass unjudged
 	case s.request.Array && s.header.Status < 300:
 		return answer.Opaque, id
 	case media == "application/stream+json": // documents, one behind the other
@@ -108,7 +116,7 @@ func (s *Session) note(now time.Time, m dialect.Mark) {
 	switch over := s.body.Over(); {
 	case !over:
 		s.timers.more()
-	case m&(dialect.Sentinel|dialect.Failed) != 0, m&dialect.Last != 0 && s.body.Dialect() != dialect.Chat && s.body.Dialect() != dialect.Completions:
+	case s.body.LastWord(m):
 		s.timers.last(now)
 	}
 }
