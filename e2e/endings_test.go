@@ -34,11 +34,18 @@ func seedFrame(reason string) string {
 
 // onEveryWireSealedOrNot runs a test on the four pairs of protocols, sealed and unsealed.
 func onEveryWireSealedOrNot(t *testing.T, test func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool)) {
+	t.Helper()
+	onEveryWireWatched(t, watchPolicy, test)
+}
+
+// onEveryWireWatched is onEveryWireSealedOrNot with a policy that says %t for the seal.
+func onEveryWireWatched(t *testing.T, policy string, test func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool)) {
+	t.Helper()
 	for _, sealed := range []bool{true, false} {
 		for _, w := range wires {
 			t.Run(fmt.Sprintf("%s sealed=%t", w.name, sealed), func(t *testing.T) {
 				u := startScripted(t)
-				s := startStack(t, stackOptions{policy: fmt.Sprintf(watchPolicy, sealed), scheme: w.upstream,
+				s := startStack(t, stackOptions{policy: fmt.Sprintf(policy, sealed), scheme: w.upstream,
 					upstreamAddr: strings.TrimPrefix(u.URL, "http://")})
 				test(t, s, u, newClient(t, w.h2), sealed)
 				s.checkBooksWithAborts()
@@ -51,7 +58,7 @@ func TestEndingsOfAStreamOfUnknownDialect(t *testing.T) {
 	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
 		repaired := partial + seedFrame("upstream_truncated")
 		for _, e := range []ending{cut, short, destroy} {
-			k, v := u.add("generic "+e.String(), script{chunks: []string{partial}, end: e})
+			k, v := u.add("generic "+e.String(), script{chunks: []string{partial}, end: e, rest: 200 * time.Millisecond})
 			a := s.send(t.Context(), c, genericPath, k, v)
 			switch {
 			case sealed && (a.status != 200 || a.err != nil || a.body != repaired):
@@ -120,7 +127,7 @@ func slices100(s string) []string {
 var unframed = "data: " + strings.Repeat("x", 3<<20)
 
 func TestWhatCannotBeEndedHonestlyIsNotEndedCleanly(t *testing.T) {
-	onEveryWireSealedOrNot(t, func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
+	onEveryWireWatched(t, strings.Replace(watchPolicy, "idle: 400ms", "idle: 5s", 1), func(t *testing.T, s *stack, u *scripted, c *http.Client, sealed bool) {
 		stream := map[string]string{"content-type": "text/event-stream"}
 		var all sync.WaitGroup
 		for name, sc := range map[string]script{
