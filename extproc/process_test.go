@@ -64,7 +64,7 @@ routes:
 		r.open().ask("x-budget-ms", "10000")
 		c := r.open()
 		c.send(chat("x-budget-ms", "1000", "x-max-queue-ms", "400"))
-		c.expect("waits for the second tier", c.next(), "extend 650ms")
+		c.expect("waits for the second tier", c.next(), "extend 1.2s")
 		c.expect("and is refused when it has waited long enough", c.next(), refusal("queue_full"))
 		if got := r.since(); got != 400*ms {
 			t.Errorf("refused at %s, want 400ms", got)

@@ -209,7 +209,7 @@ func ended(now time.Time, f session.Finish) engine.Ended {
 	end := engine.Ended{
 		Outcome: f.Outcome, Admitted: !f.AdmittedAt.IsZero(), Tier: f.Tier, Reason: f.Ran, Attempts: f.Attempts,
 		Status: f.Upstream, Headers: f.Headers, Body: f.Kept, Whole: f.Whole, Dialect: f.Dialect.String(), Degraded: f.Inner,
-		Reply: f.Replied, Failed: f.Failed,
+		Reply: f.Replied, Failed: f.Failed, Source: f.Author, Label: f.Label,
 	}
 	if end.Failed == outcome.DegradedNone {
 		end.Failed = f.Terminal

@@ -289,7 +289,7 @@ func (st *stream) decide(now time.Time, v engine.Verdict) {
 	case engine.Looking: // the next verdict comes by itself
 		return
 	case engine.Parked:
-		st.post(letter{ev: session.Parked{Route: v.Route, GiveUp: v.GiveUp}})
+		st.post(letter{ev: session.Parked{Route: v.Route, GiveUp: v.HoldUntil}})
 		st.srv.alarm.arm(v.WakeAt)
 		return
 	}

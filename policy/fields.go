@@ -34,7 +34,7 @@ func fileFields() object[File] {
 			routesField(),
 			value(timerLeaf(maxDwell), func(f *File) *optional[time.Duration] { return &f.dwell }, doc{
 				key: "ladder_dwell", def: short(defaultDwell),
-				meaning: "How long a lower tier that was entered because a better one was busy is kept to, for routes that do not say. A free slot in a better tier always wins. `0s`: not at all."}),
+				meaning: "How long a lower tier with a `wait_over` that was entered because a better one was busy is kept to, for routes that do not say. A free slot in a better tier always wins. `0s`: not at all."}),
 			mapped(storeFields(), func(f *File) *part[rawStore] { return &f.store }, doc{
 				key: "store", def: "the memory of this process", meaning: "Where answers that may be given again are kept. Routes use it with `cache` or `idempotency`."}),
 		},
@@ -150,7 +150,7 @@ func routeFields() object[rawRoute] {
 			streamField(),
 			value(timerLeaf(maxDwell), func(r *rawRoute) *optional[time.Duration] { return &r.dwell }, doc{
 				key: "ladder_dwell", def: "the file's",
-				meaning: "How long a lower tier that was entered because a better one was busy is kept to. A free slot in a better tier always wins. `0s`: not at all."}),
+				meaning: "How long a lower tier with a `wait_over` that was entered because a better one was busy is kept to. A free slot in a better tier always wins. `0s`: not at all."}),
 			mapped(cacheFields(), func(r *rawRoute) *part[rawCache] { return &r.cache }, doc{
 				key: "cache", def: "answers are not kept",
 				meaning: "Keeps complete answers of model tiers and gives them to requests that ask the same with the same credentials. Identical requests in flight share one call."}),

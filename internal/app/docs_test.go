@@ -149,6 +149,7 @@ func TestTheRunbookShowsEveryMemberOfDebugState(t *testing.T) {
 	}
 	doc, err := json.Marshal(debugState{
 		Tiers: []debugTier{{Next: []debugWaiter{{}}}},
+		Rungs: []debugRung{{}},
 		Seal:  &debugSeal{Ended: map[string]int{"whole": 1, "repaired": 1}},
 	})
 	if err != nil {

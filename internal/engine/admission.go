@@ -25,6 +25,7 @@ type Admission struct {
 	due     deadline.Deadline
 	want    limit.Want
 	onGive  outcome.Shed // what giving up means for this request
+	hold    time.Time    // how long a reply can be held at most
 	deliver func(Verdict)
 	sdkTry  bool // a caller's own retry: Envoy adds none
 
@@ -51,6 +52,7 @@ type Admission struct {
 	ready     *Verdict // for that call
 	held      int64    // bytes of the body that count as held
 	seats     seats
+	ring      *alarm  // of the landing that is waited for
 	result    *result // what followers get, once it is known here
 	running   int     // rung that was admitted
 }
@@ -104,7 +106,7 @@ func (a *Admission) begin(now time.Time, body []byte) {
 		a.shed(now, outcome.ShedDeadlineExpired, "")
 		return
 	}
-	if !a.hold(int64(len(body))) {
+	if !a.reserve(int64(len(body))) {
 		a.shed(now, outcome.ShedMemory, "")
 		return
 	}
@@ -152,8 +154,8 @@ func (a *Admission) answer(now time.Time, v Verdict, r *result) {
 	a.settle(now, v)
 }
 
-// hold counts n bytes of a body as held; false: there is no room for them.
-func (a *Admission) hold(n int64) bool {
+// reserve counts n bytes of a body as held; false: there is no room for them.
+func (a *Admission) reserve(n int64) bool {
 	if a.e.bodies.Add(n) > maxBodies {
 		a.e.bodies.Add(-n)
 		return false
@@ -168,7 +170,7 @@ func (a *Admission) hold(n int64) bool {
 func (a *Admission) drop() {
 	a.mu.Lock()
 	n := a.held
-	a.held = 0
+	a.held, a.body = 0, nil
 	a.mu.Unlock()
 	a.e.bodies.Add(-n)
 }

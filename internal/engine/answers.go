@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,11 +16,12 @@ import (
 func (a *Admission) withoutCompute(now time.Time, rung int, why outcome.Degraded) (Verdict, *result, bool) {
 	t := a.c.policy.Tiers[a.route.Ladder[rung].Tier]
 	switch {
+	case t.Template != nil && a.never():
 	case t.Template != nil:
 		return a.template(now, rung, why), &result{failed: why}, true
 	case t.Cache != nil:
 		for i, e := range a.entries {
-			if i > a.last || e == nil || (!e.Fresh(now) && e.Age(now) > e.TTL+t.Cache.StaleFor) {
+			if i > a.last || e == nil || (!e.Fresh(now) && (a.never() || e.Age(now) > e.TTL+t.Cache.StaleFor)) {
 				continue
 			}
 			return a.replayed(now, e, a.standIn(now, i, e, why)), &result{entry: e}, true
@@ -29,6 +31,9 @@ func (a *Admission) withoutCompute(now time.Time, rung int, why outcome.Degraded
 	}
 	return Verdict{}, nil, false
 }
+
+// never says whether the caller takes nothing that is degraded.
+func (a *Admission) never() bool { return a.wishes.degrade == degradeNever }
 
 // standIn is the reason under which a kept answer of rung stands in for a better one; none: it is as good.
 func (a *Admission) standIn(now time.Time, rung int, e *replay.Entry, why outcome.Degraded) outcome.Degraded {
@@ -55,7 +60,11 @@ func (a *Admission) replayed(now time.Time, e *replay.Entry, why outcome.Degrade
 		l = a.label(e.Tier, why)
 	}
 	r := outcome.ReplayReply(e.Status, e.Tier, why, e.Age(now))
-	r.Headers = append(e.Headers[:len(e.Headers):len(e.Headers)], r.Headers...)
+	kept := e.Headers
+	if l != nil { // the label changes the bytes they speak of
+		kept = withoutDigests(kept)
+	}
+	r.Headers = append(kept[:len(kept):len(kept)], r.Headers...)
 	r.Body = answer.Relabel(id, contentType, e.Body, dialect.Options{}, l)
 	if isEventStream(contentType) {
 		r.Headers = append(r.Headers, outcome.Header{Name: "x-accel-buffering", Value: "no"})
@@ -66,6 +75,13 @@ func (a *Admission) replayed(now time.Time, e *replay.Entry, why outcome.Degrade
 	}
 	a.e.note(result)
 	return Verdict{Reply: r, Outcome: outcome.Replayed, Tier: e.Tier, Reason: why}
+}
+
+// withoutDigests leaves out headers that speak of exact bytes.
+func withoutDigests(hs []outcome.Header) []outcome.Header {
+	return slices.DeleteFunc(slices.Clone(hs), func(h outcome.Header) bool {
+		return h.Name == "etag" || h.Name == "content-md5" || h.Name == "digest" || h.Name == "content-digest"
+	})
 }
 
 // template answers with the fixed text of a rung.

@@ -14,13 +14,25 @@ type clock struct {
 
 type alarm struct {
 	at time.Time
-	do func(now time.Time)
+	do func(now time.Time) // nil: silenced
 }
 
-func (c *clock) add(at time.Time, do func(now time.Time)) {
+func (c *clock) add(at time.Time, do func(now time.Time)) *alarm {
+	a := &alarm{at, do}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	heap.Push(&c.items, alarm{at, do})
+	heap.Push(&c.items, a)
+	return a
+}
+
+// silence forgets what an alarm was to do; nil is none.
+func (c *clock) silence(a *alarm) {
+	if a == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.do = nil
 }
 
 // next is when the first is due, or false.
@@ -41,27 +53,29 @@ func (c *clock) tick(now time.Time) {
 			c.mu.Unlock()
 			return
 		}
-		due := heap.Pop(&c.items).(alarm)
+		do := heap.Pop(&c.items).(*alarm).do
 		c.mu.Unlock()
-		due.do(now)
+		if do != nil {
+			do(now)
+		}
 	}
 }
 
 // alarms orders by time (container/heap).
-type alarms []alarm
+type alarms []*alarm
 
 func (a alarms) Len() int           { return len(a) }
 func (a alarms) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
 func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
 
 // Push adds an alarm.
-func (a *alarms) Push(x any) { *a = append(*a, x.(alarm)) }
+func (a *alarms) Push(x any) { *a = append(*a, x.(*alarm)) }
 
 // Pop removes the last.
 func (a *alarms) Pop() any {
 	old := *a
 	last := old[len(old)-1]
-	old[len(old)-1] = alarm{}
+	old[len(old)-1] = nil
 	*a = old[:len(old)-1]
 	return last
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/envoy-brownout/brownout/internal/dialect"
 	"github.com/envoy-brownout/brownout/internal/outcome"
 	"github.com/envoy-brownout/brownout/internal/replay"
 )
@@ -24,6 +25,9 @@ type Ended struct {
 	Whole    bool
 	Dialect  string
 	Degraded bool // the upstream itself says that it is
+	// Source is who wrote the upstream's answer, and Label what was set on it for the caller.
+	Source outcome.Source
+	Label  []outcome.Header
 	// Reply is what the caller got from us in its place, if it did.
 	Reply *outcome.Reply
 	// Failed is what was wrong with the answer, for those who wait for it; none: nothing.
@@ -47,7 +51,12 @@ func (a *Admission) End(now time.Time, end Ended) {
 		a.learn(now, end)
 	}
 	entry := a.entry(now, end)
-	a.keep(now, s, entry, end)
+	var given *replay.Entry
+	if r != nil {
+		given = r.entry
+	}
+	a.keep(now, s, entry, given, end)
+	a.noteNotStored(s, entry, end)
 	if s.following != nil {
 		s.following.Leave()
 	}
@@ -86,6 +95,9 @@ func (a *Admission) entry(now time.Time, end Ended) *replay.Entry {
 	default:
 		return nil
 	}
+	if end.Degraded { // by whom and why is not known: it could only be given again as full
+		return nil
+	}
 	e := &replay.Entry{Status: end.Status, Headers: replay.EndToEnd(end.Headers), Body: end.Body, Dialect: end.Dialect,
 		Tier: end.Tier, Reason: end.Reason, Stored: now}
 	if c := a.route.Cache; c != nil {
@@ -98,13 +110,15 @@ func (a *Admission) entry(now time.Time, end Ended) *replay.Entry {
 }
 
 // keep stores the answer where it may be stored, and frees the key of one that may not.
-func (a *Admission) keep(now time.Time, s seats, e *replay.Entry, end Ended) {
+func (a *Admission) keep(now time.Time, s seats, e, given *replay.Entry, end Ended) {
 	if a.keyed && e != nil && a.cacheable(end) {
 		a.e.store.Save(now, a.cache.Tier(end.Tier), e, a.route.keepFor)
 		a.e.note("stored")
 	}
 	switch {
 	case !s.holds:
+	case e == nil && given != nil: // the answer of another, under this key from now on
+		a.e.store.Settle(now, s.held, given, a.route.Idempotency.TTL)
 	case e != nil:
 		a.e.store.Settle(now, s.held, e, a.route.Idempotency.TTL)
 	default:
@@ -119,7 +133,7 @@ func (a *Admission) cacheable(end Ended) bool {
 		return false
 	}
 	_, allowed := replay.AnswerKept(end.Headers, a.route.Cache.Partition...)
-	return (end.Outcome == outcome.OK || end.Outcome == outcome.DegradedOK) && !end.Degraded && allowed
+	return (end.Outcome == outcome.OK || end.Outcome == outcome.DegradedOK) && allowed
 }
 
 // resultOf is what followers get of an answer of the upstream; nil: the caller left.
@@ -131,10 +145,67 @@ func resultOf(end Ended, e *replay.Entry) *result {
 		return nil
 	case end.Reply != nil:
 		return &result{failed: end.Failed, reply: end.Reply, outcome: end.Outcome}
-	case end.Status >= 400 && end.Whole:
-		r := outcome.Reply{Status: end.Status, Source: outcome.SourceUpstream, Headers: replay.EndToEnd(end.Headers), Body: end.Body}
-		r = r.Marked()
+	case end.Status >= 400:
+		r := relayed(end)
 		return &result{failed: end.Failed, reply: &r, outcome: end.Outcome}
 	}
 	return &result{failed: end.Failed}
+}
+
+// relayed is the upstream's error as its other callers get it: labelled as for the first, or, where its body is not whole,
+// in our shape.
+func relayed(end Ended) outcome.Reply {
+	r := outcome.Reply{Status: end.Status, Source: end.Source, Headers: replay.EndToEnd(end.Headers), Body: end.Body}
+	if !end.Whole {
+		id, _ := dialect.ByName(end.Dialect)
+		r.Headers = []outcome.Header{{Name: "content-type", Value: "application/json"}}
+		r.Body = dialect.ErrorBody(id, dialect.Upstream, outcome.DegradedUpstreamError.String())
+	}
+	label := end.Label
+	if len(label) == 0 { // it never went to the first: another answer stood in for it
+		return r.Marked()
+	}
+	for _, h := range end.Headers { // as long as the label does not say otherwise
+		if retry := h.Name == outcome.HeaderRetryAfter || h.Name == outcome.HeaderRetryAfterMs; retry && !forbids(label) {
+			r.Headers = append(r.Headers, h)
+		}
+	}
+	r.Headers = append(r.Headers, label...)
+	return r
+}
+
+// forbids says whether a label tells the caller not to come back.
+func forbids(label []outcome.Header) bool {
+	for _, h := range label {
+		if h.Name == outcome.HeaderShouldRetry && h.Value == "false" {
+			return true
+		}
+	}
+	return false
+}
+
+// noteNotStored says why an answer that was to be kept is not.
+func (a *Admission) noteNotStored(s seats, e *replay.Entry, end Ended) {
+	if !end.Admitted || (!a.keyed && !s.holds) || (e != nil && (!a.keyed || a.cacheable(end))) {
+		return
+	}
+	why := "not_stored_error"
+	switch end.Outcome {
+	case outcome.OK, outcome.DegradedOK:
+		why = "not_stored_private"
+		if end.Degraded {
+			why = "not_stored_degraded"
+		} else if !end.Whole {
+			why = "not_stored_too_large"
+		}
+	case outcome.Capped:
+		why = "not_stored_capped"
+	case outcome.Refusal:
+		why = "not_stored_refused"
+	case outcome.Empty:
+		why = "not_stored_empty"
+	case outcome.Truncated, outcome.Deadline, outcome.Stalled, outcome.Evicted, outcome.ClientAborted:
+		why = "not_stored_incomplete"
+	}
+	a.e.note(why)
 }

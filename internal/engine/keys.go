@@ -58,7 +58,7 @@ func (a *Admission) readFacts(h hints, body []byte) []byte {
 // is decided all the same. False: the request is refused with the reply.
 func (a *Admission) readBody(body []byte) (outcome.Reply, bool) {
 	h := a.readHints()
-	body = a.readFacts(h, body)
+	readable := a.readFacts(h, body)
 	defer func() { a.req.Headers = nil }()
 	if len(h.idem) > 0 {
 		value, ok := replay.ParseIdempotencyKey(h.idem)
@@ -67,7 +67,7 @@ func (a *Admission) readBody(body []byte) (outcome.Reply, bool) {
 		}
 		a.makeClaim(value, body)
 	}
-	a.makeCacheKey(body)
+	a.makeCacheKey(readable)
 	return outcome.Reply{}, true
 }
 
@@ -75,15 +75,18 @@ func (a *Admission) subject() replay.Subject {
 	return replay.Subject{Route: a.route.Name, Method: a.req.Method, Path: a.req.Host + a.req.Path, Headers: a.req.Headers}
 }
 
-// makeClaim makes the key of an idempotency key. Its fingerprint is the exact canonical JSON; of a body that is none, the
-// body itself.
+// makeClaim makes the key of an idempotency key. Its fingerprint is the exact canonical JSON; of a body that is none, or is
+// encoded, the body itself.
 func (a *Admission) makeClaim(value string, body []byte) {
 	canonical, err := jsonedit.Canon{}.Append(nil, body)
 	if err != nil {
 		canonical = body
 	}
-	s := a.subject()
-	a.idem, a.print, a.claims = a.e.keys.Idempotency(s, value), a.e.keys.Fingerprint(canonical), true
+	var partition []string
+	if c := a.route.Cache; c != nil {
+		partition = c.Partition
+	}
+	a.idem, a.print, a.claims = a.e.keys.Idempotency(a.subject(), value, partition...), a.e.keys.Fingerprint(canonical), true
 }
 
 // makeCacheKey makes the key under which the answer may be kept, if it may.

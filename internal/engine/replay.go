@@ -62,9 +62,13 @@ func (a *Admission) takeClaim(now time.Time) {
 	a.e.store.Claim(now, a.idem, a.print, func(c replay.Claim, err error) {
 		now := a.e.now()
 		switch {
-		case err != nil:
+		case err != nil: // nor is it asked for kept answers: it has had its time
 			a.e.note("store_failed")
-			a.proceed(now)
+			if a.keyed && !a.bypass {
+				a.joinCache(now)
+			} else {
+				a.walk(now, 0)
+			}
 		case c.State == replay.Done:
 			a.answer(now, a.replayed(now, c.Entry, c.Entry.Reason), &result{entry: c.Entry})
 		case c.State == replay.Busy:
@@ -180,7 +184,7 @@ func (a *Admission) asGiven(e *replay.Entry) outcome.Degraded {
 
 // landFailed gives the followers of a failed answer what needs no compute, else the same error.
 func (a *Admission) landFailed(now time.Time, r *result, alone func()) {
-	for rung := range a.last + 1 {
+	for rung := 0; rung <= a.last && r.failed != outcome.DegradedNone; rung++ {
 		if v, again, ok := a.withoutCompute(now, rung, r.failed); ok {
 			a.answer(now, v, again)
 			return
@@ -223,11 +227,17 @@ func (a *Admission) follow(now time.Time, seat *replay.Seat[*result], until time
 	a.seats.following = seat
 	v := a.base
 	a.mu.Unlock()
+	if until.After(a.hold) { // Envoy waits no longer
+		until = a.hold
+	}
 	if !now.Before(until) {
 		a.leave(now, seat, late)
 		return
 	}
-	a.e.clock.add(until, func(now time.Time) { a.leave(now, seat, late) })
+	ring := a.e.clock.add(until, func(now time.Time) { a.leave(now, seat, late) })
+	a.mu.Lock()
+	a.ring = ring
+	a.mu.Unlock()
 	v.Kind, v.WakeAt = Parked, until
 	a.settle(now, v)
 }
@@ -264,5 +274,6 @@ func (a *Admission) unfollow() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seats.following = nil
+	a.e.clock.silence(a.ring)
 	return !a.abandoned && !a.ended
 }

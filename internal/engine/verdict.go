@@ -35,6 +35,8 @@ type Verdict struct {
 	Deadline deadline.Deadline
 	// GiveUp is when a parked request stops waiting at the latest.
 	GiveUp time.Time
+	// HoldUntil is how long a parked request may be held in all, by its deadline and by Envoy; not before GiveUp.
+	HoldUntil time.Time
 	// WakeAt is when the engine wants its Tick for a parked request, not after GiveUp.
 	WakeAt time.Time
 

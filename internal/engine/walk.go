@@ -20,7 +20,11 @@ func (a *Admission) plan(d deadline.Deadline, maxWait time.Duration) {
 	if t := d.Arrival.Add(a.wishes.maxQueue); a.wishes.hasQueue && t.Before(a.want.GiveUp) {
 		a.want.GiveUp, a.onGive = t, outcome.ShedQueueFull
 	}
-	a.base.GiveUp = a.want.GiveUp
+	a.base.GiveUp, a.hold = a.want.GiveUp, d.KillAt()
+	if t := d.Arrival.Add(maxWait); maxWait > 0 && t.Before(a.hold) {
+		a.hold = t
+	}
+	a.base.HoldUntil = a.hold
 }
 
 // walk offers the request to the tiers from rung on, until one answers, admits or parks it. It never goes back up.

@@ -86,7 +86,9 @@ func labelDocs() []labelDoc {
 			outcome.DegradedStalled, outcome.DegradedUpstreamTruncated, outcome.DegradedUpstreamError, outcome.DegradedPreempted})},
 		{"result", "config_reloads", code("success", "error")},
 		{"result", "replay", code("hit", "stale") + " given again; " + code("miss") + " looked for and not there; " + code("joined") +
-			" waits for the same request that is under way; " + code("stored") + "; " + code("not_kept") +
+			" waits for the same request that is under way; " + code("stored") + "; " +
+			code("not_stored_incomplete", "not_stored_capped", "not_stored_empty", "not_stored_refused", "not_stored_too_large", "not_stored_private",
+				"not_stored_degraded", "not_stored_error") + " the answer was not to be kept; " + code("not_kept") +
 			" the request forbids it; " + code("conflict", "mismatch", "malformed_key") + " 409, 422 and 400 of idempotency keys; " + code("store_failed") + " went on without the store"},
 		{"route", "arrivals, requests", "a route of the policy, or `none`: no route matched"},
 		{"sealed", "cuts", code("true", "false")},
@@ -121,7 +123,7 @@ var outcomeMeanings = map[outcome.Outcome]string{
 	outcome.Empty:         "200 with nothing inside.",
 	outcome.Refusal:       "The model declined; an answer.",
 	outcome.Capped:        "Ended at a length limit; an answer.",
-	outcome.Replayed:      "Answered from the store. Not yet available.",
+	outcome.Replayed:      "Answered from the store: a kept answer, or that of a request under way.",
 	outcome.DegradedOK:    "A lower tier answered well, or the upstream calls its own answer degraded.",
 	outcome.OK:            "The first tier answered well.",
 	outcome.Unmatched:     "No route matched: passed untouched.",

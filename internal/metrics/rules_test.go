@@ -44,13 +44,14 @@ func rules(t *testing.T) map[string]rule {
 	return got
 }
 
-// The three alerts of the requirements: shed ratio above 5 % for five minutes, queue wait p95 above 250 ms, degrade
-// ratio above 20 %.
+// The three alerts of the requirements, shed ratio above 5 % for five minutes, queue wait p95 above 250 ms, degrade ratio
+// above 20 %, and one for the store.
 func TestTheAlertsAreTheOnesAskedFor(t *testing.T) {
 	want := map[string]struct{ bound, lasting string }{
 		"BrownoutShedRatioHigh":    {"> 0.05", "5m"},
 		"BrownoutQueueWaitHigh":    {"> 0.25", ""},
 		"BrownoutDegradeRatioHigh": {"> 0.20", ""},
+		"BrownoutStoreFailing":     {"> 0.1", "5m"},
 	}
 	got := rules(t)
 	if len(got) != len(want) {

@@ -163,9 +163,9 @@ func (k *Keys) Cache(s Subject, canonical []byte, r CacheRules) (base Key, why s
 }
 
 // Idempotency is the key of a request that carries an idempotency key, as ParseIdempotencyKey gave it. The same value of
-// another tenant, route, method or path is another key.
-func (k *Keys) Idempotency(s Subject, value string) Key {
-	tenant, _ := k.Tenant(s, nil)
+// another tenant, route, method or path is another key. partition adds to the tenant.
+func (k *Keys) Idempotency(s Subject, value string, partition ...string) Key {
+	tenant, _ := k.Tenant(s, partition)
 	m := k.mac(domainIdempotency)
 	m.bytes(tenant[:])
 	m.request(s)

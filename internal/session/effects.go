@@ -113,7 +113,10 @@ type Finish struct {
 	Headers  []outcome.Header
 	Upstream int  // its status, 0 when it gave none
 	Inner    bool // it says of itself that it is degraded
-	Attempts int  // of Envoy at the upstream
+	// Label is what was set on it for the caller, and Author who wrote it; they stay where something stands in for it.
+	Label    []outcome.Header
+	Author   outcome.Source
+	Attempts int // of Envoy at the upstream
 	// Failed is what was wrong with the upstream's answer before anything of it went on, and Replied the error in its place
 	// that the caller got, if nothing better stood in.
 	Failed  outcome.Degraded

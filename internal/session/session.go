@@ -175,7 +175,7 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 		s.pin(&ev.Watch.Dialect)
 	}
 	s.timers.admit(now, ev.Deadline, ev.Watch)
-	return append(dst, Continue{
+	dst = append(dst, Continue{
 		Tier:            ev.Tier,
 		RemainingMillis: ev.Deadline.RemainingMillis(now),
 		CoversWhole:     ev.Deadline.CoversWhole(),
@@ -188,6 +188,8 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 		Headers:         ev.Headers,
 		Body:            ev.Body,
 	})
+	s.admission.Body = nil
+	return dst
 }
 
 // pin replaces the dialect the path tells by the one the policy says.
@@ -219,6 +221,11 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 	}
 	s.fin.Status, s.fin.Source, s.fin.Attempts = ev.Status, outcome.SourceUpstream, ev.Attempts
 	s.fin.Upstream, s.fin.Headers, s.fin.Inner = ev.Status, ev.Headers, ev.Degraded
+	if ev.FromEnvoy {
+		s.fin.Author = outcome.SourceEnvoy
+	} else {
+		s.fin.Author = outcome.SourceUpstream
+	}
 	if ev.FromEnvoy {
 		s.fin.Source, s.fin.Details = outcome.SourceEnvoy, ev.Details
 	}
@@ -274,7 +281,9 @@ func (s *Session) release(dst []Effect, now time.Time) []Effect {
 			s.verdict = outcome.DegradedOK
 		}
 	}
-	return append(dst, s.label(now, s.header))
+	label := s.label(now, s.header)
+	s.fin.Label = label.Set
+	return append(dst, label)
 }
 
 // onBody takes a piece of a body. Pieces of a phase that is not watched go on as they are.
