@@ -262,12 +262,12 @@ func caseHugeEvent(t *testing.T, e *caseEnv, id string) {
 	})
 	e.outcomes(t, id, "ok", before, 65)
 	for name, chunks := range map[string][]string{"cut": {partial, huge}, "cut in pieces": pieces(partial+strings.Repeat(over, 4), 4099)} {
-		k, v := e.u.add(id+name, script{chunks: chunks, end: cut})
+		k, v := e.u.add(id+name, script{chunks: chunks, end: cut, rest: 300 * time.Millisecond})
 		if a := e.post(t, id, genericPath, "{}", k, v); a.err == nil || strings.Contains(a.body, "event: done") {
 			t.Errorf("%s: %d bytes, %v, want a cut that shows", name, len(a.body), a.err)
 		}
 	}
-	k, v := e.u.add(id+"cut later", script{chunks: []string{over + "\n\n" + partial, "data: hal"}, end: cut})
+	k, v := e.u.add(id+"cut later", script{chunks: []string{over + "\n\n" + partial, "data: hal"}, end: cut, rest: 300 * time.Millisecond})
 	if a := e.post(t, id, genericPath, "{}", k, v); a.err != nil || a.body != over+"\n\n"+partial+seedFrame("upstream_truncated") {
 		t.Errorf("cut after a boundary behind it: %d bytes, %v, ends in %q", len(a.body), a.err, a.body[max(0, len(a.body)-120):])
 	}
@@ -314,6 +314,7 @@ func caseGzipStream(t *testing.T, e *caseEnv, id string) {
 	for _, end := range []ending{clean, cut} {
 		inChunks(packed, func(way string, s script) {
 			s.header, s.end = map[string]string{"content-type": "text/event-stream", "content-encoding": "gzip"}, end
+			s.rest = 300 * time.Millisecond
 			k, v := e.u.add(fmt.Sprint(id, end, way), s)
 			a := e.post(t, id, chatURL, "{}", k, v, "accept-encoding", "gzip")
 			if a.body != packed || (a.err == nil) != (end == clean) {

@@ -22,7 +22,7 @@ import (
 // longer be a status. Envoy 1.39 keeps the headers of a duplex body until its first piece, whatever the plugin says.
 func caseHeldHeaders(t *testing.T, e *caseEnv, id string) {
 	only139 := testkit.EnvoyBefore(t, 1, 40) && !testkit.EnvoyBefore(t, 1, 39)
-	const think = 400 * time.Millisecond
+	const think = 900 * time.Millisecond
 	for route, want := range map[string]bool{id: true, id + "-at-once": only139} {
 		inChunks(partial+"data: [DONE]\n\n", func(way string, s script) {
 			s.think = think

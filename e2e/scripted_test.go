@@ -134,7 +134,7 @@ func (u *scripted) serve(w http.ResponseWriter, r *http.Request, name string, s 
 	}
 	w.WriteHeader(s.status)
 	flush := http.NewResponseController(w).Flush
-	if len(s.chunks) == 0 && s.header["content-length"] == "0" {
+	if len(s.chunks) == 0 && s.header["content-length"] == "0" && s.think == 0 {
 		return // the headers are the end
 	}
 	if flush() != nil {

@@ -141,10 +141,10 @@ func TestSoakTenMinuteStream(t *testing.T) {
 			}
 			left--
 		case <-time.After(tenMinutes() / 100):
-			if held := [3]int{s.metric("brownout_inflight"), s.debugInflight(), s.stub.Stats().Inflight}; left == 2 && held != [3]int{2, 2, 2} && len(done) == 0 {
+			if held := [3]int{s.metric("brownout_inflight"), s.debugInflight(), s.stub.Stats().Inflight}; left == 2 && held != [3]int{2, 2, 2} && !soonOver(done) {
 				t.Errorf("look %d: brownout counts %d slots, its debug page %d, the upstream %d calls; want 2", looks, held[0], held[1], held[2])
 			}
-			if a := s.send(t.Context(), c, "/sealed"+chatPath); left == 2 && a.reason() != "queue_full" && len(done) == 0 {
+			if a := s.send(t.Context(), c, "/sealed"+chatPath); left == 2 && a.reason() != "queue_full" && !soonOver(done) {
 				t.Errorf("look %d: a third request got a slot: %v", looks, a)
 			}
 			looks++
@@ -158,6 +158,17 @@ func TestSoakTenMinuteStream(t *testing.T) {
 		t.Errorf("%d ended well, %d got an ending of ours; want 3 and none", ok, other)
 	}
 	s.checkBooks()
+}
+
+// soonOver waits a moment for a stream's end: the last look may come when the upstream is through and its caller is not.
+func soonOver(done <-chan answer) bool {
+	for range 100 {
+		if len(done) > 0 {
+			return true
+		}
+		<-time.NewTimer(10 * time.Millisecond).C
+	}
+	return false
 }
 
 // debugInflight is the number of slots in use by the debug page.
