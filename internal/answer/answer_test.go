@@ -107,9 +107,9 @@ func TestTheUnfinishedUnitAtTheEnd(t *testing.T) {
 		complete         bool
 	}{
 		{"half an event is dropped", chunkA + `data: {"cho`, chunkA, false},
-		{"a whole line lacking its blank line passes as it is", chunkA + strings.TrimSuffix(finish, "\n\n"), chunkA + strings.TrimSuffix(finish, "\n\n"), true},
-		{"…or only half of it", chunkA + strings.TrimSuffix(finish, "\n"), chunkA + strings.TrimSuffix(finish, "\n"), true},
-		{"a sentinel too", chunkA + finish + "data: [DONE]", chunkA + finish + "data: [DONE]", true},
+		{"a whole line lacking its blank line gets it", chunkA + strings.TrimSuffix(finish, "\n\n"), chunkA + finish, true},
+		{"…or half of it", chunkA + strings.TrimSuffix(finish, "\n"), chunkA + finish, true},
+		{"a sentinel passes as it is", chunkA + finish + "data: [DONE]", chunkA + finish + "data: [DONE]", true},
 		{"what follows a complete answer is kept", chunkA + finish + ": bye", chunkA + finish + ": bye", true},
 	} {
 		a := New(chat())

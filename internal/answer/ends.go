@@ -11,6 +11,8 @@ type ends struct {
 	crlf bool   // its lines end so
 	half bool   // the last byte is a CR, whose LF is still to come
 	owed string // what the last unit lacks, should anything follow
+	// dropped: readers drop the last unit if nothing follows.
+	dropped bool
 }
 
 // note takes the end of what goes on.

@@ -10,14 +10,15 @@ import (
 )
 
 // finishStream is what to make of the end of a stream. Of an unfinished unit, a whole one that only lacks its blank line
-// is kept, and completed where it was cut or something of ours follows; of a complete answer everything is kept, and half
-// a unit is dropped.
+// is kept; of a complete answer everything is kept, and half a unit is dropped. The unit is completed where it was cut,
+// where something of ours follows, and where readers would drop it as it is: an event without its blank line that is no
+// sentinel (WHATWG HTML §9.2.6).
 func (a *Answer) finishStream(clean bool) (rest []byte, complete bool) {
 	tail := bytes.Clone(a.split.Tail())
 	if end := a.missingEnd(tail); end != "" {
 		rest, tail = a.lastUnit(tail, end), nil
 	}
-	if !clean { // the upstream would have sent it
+	if !clean || a.ends.dropped { // the upstream would have sent it
 		owed := a.ends.pay()
 		a.kept.add([]byte(owed))
 		rest = append(rest, owed...)
@@ -48,6 +49,7 @@ func (a *Answer) lastUnit(tail []byte, end string) (rest []byte) {
 			return true
 		}
 		rest, a.ends.owed = append(rest, tail...), end
+		a.ends.dropped = a.split.Kind == frame.SSE && m&dialect.Data != 0 && m&dialect.Sentinel == 0
 		return true
 	})
 	return rest

@@ -90,6 +90,12 @@ func (r *responses) event(doc text, name []byte) Mark {
 	case "output_text.delta":
 		r.accumulate(v[2], v[3].inner(), v[4])
 		return r.speak(v[3])
+	case "output_text.done": // some servers send the text only here
+		said := doc.get("text")
+		if it := r.items.at(v[2]); it != nil && len(it.said) == 0 {
+			r.accumulate(v[2], said.inner(), v[4])
+		}
+		return r.speak(said)
 	case "created", "queued", "in_progress":
 		r.announce(doc.get("response"))
 		return 0
