@@ -194,7 +194,7 @@ func (st *stream) receive(m *pb.ProcessingRequest, a announced) {
 		st.post(letter{ev: session.Body{Phase: session.ResponseBody, Data: m.ResponseBody.GetBody(), End: m.ResponseBody.GetEndOfStream()}})
 	case *pb.ProcessingRequest_ResponseHeaders:
 		ev, told := decodeAnswer(m.ResponseHeaders, attrs, st.sealed())
-		if st.keep {
+		if st.keep.Load() {
 			ev.Headers = allHeaders(m.ResponseHeaders)
 		}
 		st.srv.checkAttributes(time.Now(), told)

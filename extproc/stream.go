@@ -40,6 +40,7 @@ type stream struct {
 	verbose bool
 	seal    string                 // what Envoy's route over the seal matches; "": it has none
 	id      atomic.Pointer[string] // set once the request goes over the seal
+	keep    atomic.Bool            // the answer is to be kept
 
 	// Written and read only while draining, by one goroutine at a time.
 	ticket    *limit.Ticket
@@ -49,7 +50,6 @@ type stream struct {
 	effects   []session.Effect
 	duplex    bool // the answer's body comes and goes as a stream
 	buffered  bool // the request's body was asked for: a reply to it is owed, not to the headers
-	keep      bool // the answer is to be kept
 
 	mu        sync.Mutex // guards the fields below; not held while effects are performed
 	box       []letter
@@ -293,7 +293,7 @@ func (st *stream) decide(now time.Time, v engine.Verdict) {
 		st.srv.alarm.arm(v.WakeAt)
 		return
 	}
-	st.keep = v.Keep > 0
+	st.keep.Store(v.Keep > 0)
 	st.post(st.verdictLetter(v))
 	st.observeWaits(v)
 }
