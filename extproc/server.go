@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -256,14 +257,14 @@ func record(now time.Time, f session.Finish, class string, arrived time.Time) Re
 func (s *Server) logRequest(r Record, verbose bool) {
 	log := s.log.Info
 	switch r.Outcome {
-	case "ok", "degraded", "shed", "unmatched", "client_aborted":
+	case "ok", "degraded", "replayed", "shed", "unmatched", "client_aborted":
 		if !verbose {
 			return
 		}
 		log = s.log.Debug
 	}
 	log("request", slog.String("route", r.Route), slog.String("outcome", r.Outcome), slog.String("source", r.Source),
-		slog.String("tier", r.Tier), slog.String("reason", r.Shed+r.Degraded), slog.Int("status", r.Status),
+		slog.String("tier", cmp.Or(r.Answerer, r.Tier)), slog.String("reason", r.Shed+r.Degraded), slog.Int("status", r.Status),
 		slog.Int64("took_ms", r.Duration.Milliseconds()), slog.String("details", r.Details),
 		slog.String("dialect", r.Dialect), slog.Bool("cut", r.Cut), slog.Int64("bytes", r.Bytes), slog.String("finish", r.Finish),
 		slog.Int("input_tokens", r.Input), slog.Int("output_tokens", r.Output))

@@ -51,7 +51,7 @@ func (s *server) openStore(ctx context.Context, snap *policy.Snapshot) error {
 func readSecret(field, path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
+		return nil, fmt.Errorf("%s: %w (make one: openssl rand -hex 32 > %s)", field, err, path)
 	}
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 {

@@ -128,8 +128,9 @@ func (a *Admission) refuseAs(now time.Time, r outcome.Reply) {
 func (a *Admission) conflict() outcome.Reply {
 	a.e.note("conflict")
 	r := outcome.RefusalReply(409)
+	r.Reason = "in_flight"
 	r.Headers = append(r.Headers, outcome.Header{Name: outcome.HeaderRetryAfter, Value: strconv.Itoa(conflictRetry)})
-	r.Body = dialect.ErrorBody(a.req.Dialect, dialect.Conflict, "in_flight")
+	r.Body = dialect.ErrorBody(a.req.Dialect, dialect.Conflict, r.Reason)
 	return r
 }
 
@@ -139,13 +140,15 @@ const conflictRetry = 1
 func (a *Admission) mismatch() outcome.Reply {
 	a.e.note("mismatch")
 	r := outcome.RefusalReply(422)
-	r.Body = dialect.ErrorBody(a.req.Dialect, dialect.Idempotency, "payload_mismatch")
+	r.Reason = "payload_mismatch"
+	r.Body = dialect.ErrorBody(a.req.Dialect, dialect.Idempotency, r.Reason)
 	return r
 }
 
 func (a *Admission) malformedKey() outcome.Reply {
 	a.e.note("malformed_key")
 	r := outcome.RefusalReply(400)
-	r.Body = dialect.ErrorBody(a.req.Dialect, dialect.BadRequest, "idempotency_key")
+	r.Reason = "idempotency_key"
+	r.Body = dialect.ErrorBody(a.req.Dialect, dialect.BadRequest, r.Reason)
 	return r
 }

@@ -190,9 +190,19 @@ func (a *Admission) admitted(now time.Time, rung int, t *limit.Ticket, waited ti
 	}
 	v.ShedStatus = shedStatus(a.route.Route, outcome.ShedDeadlineExpired)
 	v.Rewrite, v.Retry, v.ReplaceEmpty = rewrite, retry, a.route.ReplaceEmpty
-	v.Fallback = a.route.lastWithoutCompute > rung && a.last > rung
+	v.Fallback = a.canFallBack(rung)
 	if a.keyed || a.claims {
 		v.Keep = maxKept
 	}
 	return v
+}
+
+// canFallBack says whether some accepted rung below may answer without compute: with its text, or with what is kept.
+func (a *Admission) canFallBack(rung int) bool {
+	for below := rung + 1; below <= a.last && below <= a.route.lastWithoutCompute; below++ {
+		if a.keyed || a.c.policy.Tiers[a.route.Ladder[below].Tier].Template != nil {
+			return true
+		}
+	}
+	return false
 }

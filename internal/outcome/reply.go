@@ -33,6 +33,7 @@ type Reply struct {
 	Source  Source
 	Headers []Header
 	Body    []byte
+	Reason  string // of a refusal that is the caller's to mend: the word its body gives, for the log
 }
 
 // ShedReply refuses a request. status is 503, or 429 where the policy maps the reason to it. retryAfter is the

@@ -71,6 +71,9 @@ func (s *Session) failed(dst []Effect, now time.Time) []Effect {
 // answerWith answers without the upstream, or in its place.
 func (s *Session) answerWith(dst []Effect, a Answered, o outcome.Outcome) []Effect {
 	s.fin.Source, s.fin.Status, s.fin.Degraded, s.fin.AnsweredBy = a.Reply.Source, a.Reply.Status, a.Reason, a.Tier
+	if a.Reply.Reason != "" {
+		s.fin.Details = a.Reply.Reason
+	}
 	return s.finish(s.cancel(append(dst, Reply{a.Reply})), o)
 }
 
