@@ -35,6 +35,7 @@ func (a *Admission) joinClaim(now time.Time) {
 	case !a.sit(seat, func(s *seats) { s.claim = seat }):
 		return
 	case seat.Led():
+		a.tries = claimTries
 		a.takeClaim(now)
 		return
 	}
@@ -72,7 +73,7 @@ func (a *Admission) claimLanded(l replay.Landing[*result]) {
 	now := a.e.now()
 	switch l.Kind {
 	case replay.Promoted:
-		a.tries = claimTries
+		a.tries = 3 * claimTries
 		a.takeClaim(now)
 	case replay.Dissolved:
 		a.refuseAs(now, a.conflict())
@@ -96,7 +97,7 @@ func (a *Admission) takeClaim(now time.Time) {
 			}
 		case c.State == replay.Done:
 			a.answer(now, a.replayed(now, c.Entry, c.Entry.Reason), &result{entry: c.Entry, why: c.Entry.Reason})
-		case c.State == replay.Busy && a.tries > 0: // the leader before has given it up, but the store has not heard yet
+		case c.State == replay.Busy && a.tries > 0: // its owner may have ended, and the store not have heard yet
 			a.tries--
 			a.again(now)
 		case c.State == replay.Busy:
@@ -111,9 +112,10 @@ func (a *Admission) takeClaim(now time.Time) {
 	}))
 }
 
-// How often, and after what pause, a follower that leads now asks for the key its leader has just given up.
+// How often, and after what pause, a key is asked for again that is said to be held: an answer of this process may be on
+// its way to the store. Whoever was promoted knows that its leader has just given the key up, and asks longer.
 const (
-	claimTries = 10
+	claimTries = 3
 	claimPause = 20 * time.Millisecond
 )
 

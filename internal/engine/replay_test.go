@@ -464,11 +464,16 @@ func TestAKeyHeldByAnotherReplicaIsAConflict(t *testing.T) {
 	r.Engine = one
 	v, a := r.ask("1", 0, "q", "idempotency-key", "k")
 	r.Engine = two
-	busy, b := r.ask("2", 1, "q", "idempotency-key", "k")
-	b.End(at(1), Ended{Outcome: outcome.BadRequest})
+	_, b := r.ask("2", 1, "q", "idempotency-key", "k")
+	for n := 21; n <= 61; n += 20 { // it may just have ended: it is asked a few times
+		r.clock = at(n)
+		r.Tick(at(n))
+	}
+	busy := r.last("2")
+	b.End(at(61), Ended{Outcome: outcome.BadRequest})
 	wantTold(t, "the same there", busy, "409 replay tier=- degraded=false - replayed=- outcome=bad_request")
-	r.finish(10, v, a, good("full"))
-	done, _ := r.ask("3", 20, "q", "idempotency-key", "k")
+	r.finish(70, v, a, good("full"))
+	done, _ := r.ask("3", 80, "q", "idempotency-key", "k")
 	wantTold(t, "afterwards", done, replayedFull)
 }
 
