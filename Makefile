@@ -10,7 +10,7 @@ CACHE := .cache
 export STATICCHECK_CACHE := $(CURDIR)/$(CACHE)/staticcheck
 
 # A count and not a duration: the fuzzing engine of Go before 1.27 may fail at the end of a duration (golang/go#75804).
-FUZZTIME ?= 30000x
+FUZZTIME ?= 10000x
 BENCHCOUNT ?= 10
 TESTRUN := python3 scripts/testrun.py
 SDK_TESTS := ^Test(SDK|Llama)
@@ -55,7 +55,7 @@ unit: envoy-ready redis-ready ## unit tests without the race detector
 race: envoy-ready redis-ready ## unit tests with the race detector
 	@$(TESTRUN) go race -race $(unit_packages)
 
-fuzz-smoke: ## every fuzz target for FUZZTIME (30000x: inputs)
+fuzz-smoke: ## every fuzz target for FUZZTIME (10000x: inputs)
 	@$(TESTRUN) fuzz $(FUZZTIME) $(call packages_with,'^func Fuzz')
 
 bench-smoke: envoy-ready redis-ready ## every benchmark once

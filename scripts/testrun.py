@@ -3,7 +3,7 @@
   testrun.py steps STEP...      runs `make STEP` one after another, stops at the first that fails, and prints
                                 "tests: P passed, F failed, S skipped" last, counted from go test's own events
   testrun.py go LABEL ARGS...   runs `go test -json ARGS`, prints one line a package and the output of what failed
-  testrun.py fuzz TIME PKG...   runs every fuzz target of the packages for TIME each (5m, or 30000x inputs)
+  testrun.py fuzz TIME PKG...   runs every fuzz target of the packages for TIME each (5m, or 10000x inputs)
   testrun.py unchanged CMD...   runs a command and fails if it changes a golden file or the docs
 
 A skipped test fails the run: a test that cannot run proves nothing. So does a step in which no test ran, and a package
