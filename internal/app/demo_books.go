@@ -30,7 +30,11 @@ func (d *demo) books(ctx context.Context) error {
 	agree, ended := true, 0
 	for _, name := range slices.Sorted(maps.Keys(union(counted, log))) {
 		c := counted[name]
-		d.line("    %-16s %9d %9d   %s", name, c.n, log[name].n, strings.Join(c.outcomes, ", "))
+		lines := inLines(c.outcomes, outcomesPerLine)
+		d.line("    %-16s %9d %9d   %s", name, c.n, log[name].n, lines[0])
+		for _, more := range lines[1:] {
+			d.line("    %-16s %9s %9s   %s", "", "", "", more)
+		}
 		agree = agree && c.n == log[name].n
 		ended += c.n
 	}
@@ -45,6 +49,21 @@ func (d *demo) books(ctx context.Context) error {
 	stale := m.sum("brownout_envoy_stale")
 	d.expect(stale == 0, fmt.Sprintf("brownout_envoy_stale %d: Envoy's configuration fits the policy", stale))
 	return nil
+}
+
+// outcomesPerLine keeps the table of the books as narrow as the rest of the page.
+const outcomesPerLine = 4
+
+// inLines joins words, at most n to a line; there is always one.
+func inLines(words []string, n int) []string {
+	var lines []string
+	for chunk := range slices.Chunk(words, n) {
+		lines = append(lines, strings.Join(chunk, ", "))
+	}
+	if len(lines) == 0 {
+		return []string{""}
+	}
+	return lines
 }
 
 // bookClass is what can be told of requests from outside, and brownout's outcomes in it.
