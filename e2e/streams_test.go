@@ -45,6 +45,9 @@ func TestFiveHundredStreams(t *testing.T) {
 		clients[i] = newClient(t, true)
 		clients[i].Timeout = time.Minute
 	}
+	for range 3 { // until the upstream has told every connection how many streams it takes, it refuses what is too many
+		warmUp(t, s, clients, len(clients))
+	}
 	warmUp(t, s, clients, streams) // connections stay, and each has its goroutines
 	before, counted := s.metric("go_goroutines"), s.metric("brownout_requests_total")
 	kinds := map[int]string{0: "cut", 1: "stalled", 2: "aborted"}
