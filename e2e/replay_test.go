@@ -201,7 +201,11 @@ func TestStreamsAreReplayedWhole(t *testing.T) {
 // TestBodiesAndTheirLimits: what cannot be read is admitted all the same, above the limit it is 413.
 func TestBodiesAndTheirLimits(t *testing.T) {
 	onReplays(t, func(t *testing.T, s *stack, u *scripted, c *http.Client) {
-		for name, body := range map[string]string{"no JSON": `{"model":`, "empty": "", "an array": "[1,2]", "large": `{"a":"` + strings.Repeat("x", 3<<20) + `"}`} {
+		bodies := map[string]string{"no JSON": `{"model":`, "empty": "", "an array": "[1,2]", "large": `{"a":"` + strings.Repeat("x", 3<<20) + `"}`}
+		if testkit.EnvoyBefore(t, 1, 37) { // over HTTP/2 it stalls in the middle of a large body that it buffers; the README says so
+			delete(bodies, "large")
+		}
+		for name, body := range bodies {
 			a := s.chatBody(c, body, "x-script", "fast")
 			if a.status != 200 || a.header.Get("x-brownout-source") != "upstream" {
 				t.Errorf("%s: %s", name, a)
@@ -210,6 +214,9 @@ func TestBodiesAndTheirLimits(t *testing.T) {
 		encoded := s.chatBody(c, "\x1f\x8bgarbage", "x-script", "fast", "content-encoding", "gzip")
 		if encoded.status != 200 {
 			t.Errorf("encoded: %s", encoded)
+		}
+		if testkit.EnvoyBefore(t, 1, 37) {
+			return
 		}
 		above := s.chatBody(c, strings.Repeat("x", 9<<20), "x-script", "fast")
 		if above.status != 413 && above.err == nil {
