@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,11 +27,21 @@ routes:
 
 // ask posts a chat request.
 func (s *stack) chat(c *http.Client, text string, headers ...string) answer {
-	return s.chatBody(c, `{"model":"big","messages":[{"role":"user","content":"`+text+`"}]}`, headers...)
+	return s.chatBody(c, question(text), headers...)
+}
+
+// question is a chat request.
+func question(text string) string {
+	return `{"model":"big","messages":[{"role":"user","content":"` + text + `"}]}`
 }
 
 func (s *stack) chatBody(c *http.Client, body string, headers ...string) answer {
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.envoy.URL(chatPath), strings.NewReader(body))
+	return s.postChat(s.t.Context(), c, body, headers...)
+}
+
+// postChat posts a body for a tenant who may leave.
+func (s *stack) postChat(ctx context.Context, c *http.Client, body string, headers ...string) answer {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.envoy.URL(chatPath), strings.NewReader(body))
 	if err != nil {
 		return answer{err: err}
 	}

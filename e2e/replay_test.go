@@ -107,17 +107,7 @@ func TestWhenTheLeadersCallerLeavesOneMoreCallIsMade(t *testing.T) {
 
 // chatAs is chat for a caller who may leave.
 func (s *stack) chatAs(ctx context.Context, c *http.Client, text string, headers ...string) answer {
-	body := `{"model":"big","messages":[{"role":"user","content":"` + text + `"}]}`
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.envoy.URL(chatPath), strings.NewReader(body))
-	if err != nil {
-		return answer{err: err}
-	}
-	req.Header.Set("content-type", "application/json")
-	req.Header.Set("authorization", "Bearer tenant-a")
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	return do(c, req)
+	return s.postChat(ctx, c, question(text), headers...)
 }
 
 // TestAFollowersDeadlineIsItsOwn: one that cannot wait for the leader runs by itself, in its own time.

@@ -78,7 +78,7 @@ func decodeRequest(m *pb.HttpHeaders) engine.Request {
 	return r
 }
 
-// headersOf is all of a message's headers but the pseudo headers.
+// allHeaders is all of a message's headers but the pseudo headers.
 func allHeaders(m *pb.HttpHeaders) []outcome.Header {
 	hs := m.GetHeaders().GetHeaders()
 	out := make([]outcome.Header, 0, len(hs))

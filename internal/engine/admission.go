@@ -25,7 +25,6 @@ type Admission struct {
 	due     deadline.Deadline
 	want    limit.Want
 	onGive  outcome.Shed // what giving up means for this request
-	hold    time.Time    // how long a reply can be held at most
 	deliver func(Verdict)
 	sdkTry  bool // a caller's own retry: Envoy adds none
 
@@ -119,14 +118,11 @@ func (a *Admission) begin(now time.Time, body []byte) {
 		a.refuseAs(now, reply)
 		return
 	}
-	switch {
-	case a.claims:
+	if a.claims {
 		a.joinClaim(now)
-	case a.keyed && !a.bypass:
-		a.lookup(now)
-	default:
-		a.walk(now, 0)
+		return
 	}
+	a.proceed(now)
 }
 
 // Abandon ends the wait: queues and flights forget the request. A verdict already on its way may still be delivered,

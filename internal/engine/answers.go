@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/envoy-brownout/brownout/internal/answer"
@@ -62,9 +63,7 @@ func (a *Admission) replayed(now time.Time, e *replay.Entry, why outcome.Degrade
 	}
 	r.Headers = append(kept[:len(kept):len(kept)], r.Headers...)
 	r.Body = answer.Relabel(id, contentType, e.Body, dialect.Options{}, l)
-	if isEventStream(contentType) {
-		r.Headers = append(r.Headers, outcome.Header{Name: "x-accel-buffering", Value: "no"})
-	}
+	streaming(&r, contentType)
 	result := "hit"
 	if why == outcome.DegradedStale {
 		result = "stale"
@@ -90,9 +89,7 @@ func (a *Admission) template(now time.Time, rung int, why outcome.Degraded) Verd
 	body, contentType := t.Append(nil)
 	r := outcome.TemplateReply(a.tier(rung), why, contentType)
 	r.Body = body
-	if isEventStream(contentType) {
-		r.Headers = append(r.Headers, outcome.Header{Name: "x-accel-buffering", Value: "no"})
-	}
+	streaming(&r, contentType)
 	return Verdict{Reply: r, Outcome: outcome.DegradedOK, Tier: a.tier(rung), Reason: why}
 }
 
@@ -100,8 +97,11 @@ func (a *Admission) label(tier string, why outcome.Degraded) *dialect.Label {
 	return &dialect.Label{Tier: tier, Reason: why, DeadlineMs: a.due.Budget.Milliseconds()}
 }
 
-func isEventStream(contentType string) bool {
-	return len(contentType) >= len("text/event-stream") && contentType[:len("text/event-stream")] == "text/event-stream"
+// streaming asks proxies not to buffer an event stream.
+func streaming(r *outcome.Reply, contentType string) {
+	if strings.HasPrefix(contentType, "text/event-stream") {
+		r.Headers = append(r.Headers, outcome.Header{Name: "x-accel-buffering", Value: "no"})
+	}
 }
 
 // Fallback is the answer of an accepted tier below the one that ran and that needs no compute, for a request whose

@@ -141,14 +141,7 @@ func (a *Admission) keep(now time.Time, s seats, e, given *replay.Entry, end End
 // cacheable says whether an answer that is whole may answer other requests: not one that ended at a length limit, was
 // refused, or is less than it could be, nor one whose sender forbids it.
 func (a *Admission) cacheable(end Ended) bool {
-	if a.route.Cache == nil {
-		return false
-	}
-	_, allowed := replay.AnswerKept(end.Headers, a.route.Cache.Partition...)
-	if end.Status == 204 {
-		return false
-	}
-	return (end.Outcome == outcome.OK || end.Outcome == outcome.DegradedOK) && allowed
+	return a.route.Cache != nil && end.Status != 204 && (end.Outcome == outcome.OK || end.Outcome == outcome.DegradedOK) && a.shareable(end)
 }
 
 // shareable says whether the answer may be given to others who have asked the same at the same time: its sender does not

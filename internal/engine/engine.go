@@ -1,7 +1,6 @@
 package engine
 
 import (
-	crand "crypto/rand"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -77,12 +76,7 @@ func New(now time.Time, s *policy.Snapshot, o Options) *Engine {
 	if e.now == nil {
 		e.now = time.Now
 	}
-	secret := o.Secret
-	if len(secret) == 0 {
-		secret = make([]byte, 32)
-		_, _ = crand.Read(secret) // never fails (crypto/rand)
-	}
-	e.keys = replay.NewKeys(secret)
+	e.keys = replay.NewKeys(o.Secret)
 	e.Apply(now, s)
 	return e
 }

@@ -84,7 +84,8 @@ func (a *Admission) claimLanded(l replay.Landing[*result]) {
 
 // takeClaim asks the store for the key.
 func (a *Admission) takeClaim(now time.Time) {
-	a.e.store.Claim(now, a.idem, a.print, a.guarded(func(c replay.Claim, err error) {
+	a.e.store.Claim(now, a.idem, a.print, func(c replay.Claim, err error) {
+		defer a.recovered()
 		now := a.e.now()
 		switch {
 		case a.over() && c.State != replay.Taken:
@@ -109,7 +110,7 @@ func (a *Admission) takeClaim(now time.Time) {
 				a.proceed(now)
 			}
 		}
-	}))
+	})
 }
 
 // How often, and after what pause, a key is asked for again that is said to be held: an answer of this process may be on
@@ -127,22 +128,11 @@ func (a *Admission) again(now time.Time) {
 			a.takeClaim(now)
 		}
 	})
-	a.mu.Lock()
-	v := a.base
-	a.mu.Unlock()
-	v.Kind, v.WakeAt = Parked, at
-	a.settle(now, v)
+	a.wait(now, at)
 }
 
-// guarded keeps a failure in what follows an answer of the store from the store, on whose goroutine it may run. The
-// request is refused, and the failure complained about.
-func (a *Admission) guarded(f func(replay.Claim, error)) func(replay.Claim, error) {
-	return func(c replay.Claim, err error) {
-		defer a.recovered()
-		f(c, err)
-	}
-}
-
+// recovered, deferred, keeps a failure in what follows an answer of the store from the store, on whose goroutine it may run.
+// The request is refused, and the failure complained about.
 func (a *Admission) recovered() {
 	if p := recover(); p != nil {
 		a.e.complain("decision failed, the request is refused", p)
@@ -301,10 +291,10 @@ func (a *Admission) latestStart() time.Time {
 func (a *Admission) follow(now time.Time, seat *replay.Seat[*result], until time.Time, late func(now time.Time)) {
 	a.mu.Lock()
 	a.seats.following = seat
-	v := a.base
+	hold := a.base.HoldUntil
 	a.mu.Unlock()
-	if until.After(a.hold) { // Envoy waits no longer
-		until = a.hold
+	if until.After(hold) { // Envoy waits no longer
+		until = hold
 	}
 	if !now.Before(until) {
 		a.leave(now, seat, late)
@@ -314,8 +304,7 @@ func (a *Admission) follow(now time.Time, seat *replay.Seat[*result], until time
 	a.mu.Lock()
 	a.ring = ring
 	a.mu.Unlock()
-	v.Kind, v.WakeAt = Parked, until
-	a.settle(now, v)
+	a.wait(now, until)
 }
 
 // leave ends the following of seat, unless a landing is on its way.

@@ -12,19 +12,16 @@ import (
 // plan turns wishes into what is asked of each limiter. Latest start is killAt: there is no service quantile yet.
 func (a *Admission) plan(d deadline.Deadline, maxWait time.Duration) {
 	a.due = d
-	a.want = limit.Want{Priority: a.wishes.priority, Deadline: d.First, LatestStart: d.KillAt(), GiveUp: d.KillAt()}
-	a.onGive = outcome.ShedDeadlineExpired
-	if t := d.Arrival.Add(maxWait); maxWait > 0 && t.Before(a.want.GiveUp) {
-		a.want.GiveUp = t
+	hold := d.KillAt()
+	if t := d.Arrival.Add(maxWait); maxWait > 0 && t.Before(hold) {
+		hold = t
 	}
+	a.want = limit.Want{Priority: a.wishes.priority, Deadline: d.First, LatestStart: d.KillAt(), GiveUp: hold}
+	a.onGive = outcome.ShedDeadlineExpired
 	if t := d.Arrival.Add(a.wishes.maxQueue); a.wishes.hasQueue && t.Before(a.want.GiveUp) {
 		a.want.GiveUp, a.onGive = t, outcome.ShedQueueFull
 	}
-	a.base.GiveUp, a.hold = a.want.GiveUp, d.KillAt()
-	if t := d.Arrival.Add(maxWait); maxWait > 0 && t.Before(a.hold) {
-		a.hold = t
-	}
-	a.base.HoldUntil = a.hold
+	a.base.GiveUp, a.base.HoldUntil = a.want.GiveUp, hold
 }
 
 // walk offers the request to the tiers from rung on, until one answers, admits or parks it. It never goes back up.
@@ -143,12 +140,19 @@ func (a *Admission) park(now time.Time, rung int, h limit.Handle, until time.Tim
 	if a.rung == rung {
 		a.handle = h
 	}
-	v := a.base
 	a.mu.Unlock()
 	if gone {
 		a.limiter(rung).Abandon(h)
 		return
 	}
+	a.wait(now, until)
+}
+
+// wait says that a verdict follows, and when the engine wants its Tick.
+func (a *Admission) wait(now, until time.Time) {
+	a.mu.Lock()
+	v := a.base
+	a.mu.Unlock()
 	v.Kind, v.WakeAt = Parked, until
 	a.settle(now, v)
 }

@@ -28,10 +28,10 @@ func (s *Session) label(now time.Time, ev ResponseHeaders) ContinueAnswer {
 	case ev.FromEnvoy:
 		c.Remove = append(c.Remove, outcome.HeaderTier, outcome.HeaderDegradedReason)
 		set(outcome.HeaderDegraded, "false")
-	case s.reason != outcome.DegradedNone:
+	case s.fin.Ran != outcome.DegradedNone:
 		set(outcome.HeaderTier, s.fin.Tier)
 		set(outcome.HeaderDegraded, "true")
-		set(outcome.HeaderDegradedReason, s.reason.String())
+		set(outcome.HeaderDegradedReason, s.fin.Ran.String())
 	case ev.Degraded:
 		set(outcome.HeaderTier, s.fin.Tier)
 		set(outcome.HeaderDegraded, "true")

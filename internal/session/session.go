@@ -35,11 +35,10 @@ func (s state) String() string { return stateNames[s] }
 type Session struct {
 	state    state
 	extended bool
-	held     bool             // a slot is held
-	passing  bool             // ended, and what follows goes on untouched
-	duplex   bool             // …the answer's body piece by piece
-	buffered bool             // the request's body was asked for
-	reason   outcome.Degraded // why a lower tier runs it
+	held     bool // a slot is held
+	passing  bool // ended, and what follows goes on untouched
+	duplex   bool // …the answer's body piece by piece
+	buffered bool // the request's body was asked for
 	deadline deadline.Deadline
 	timers   timers
 	fin      Finish // filled as facts arrive
@@ -171,7 +170,7 @@ func (s *Session) onAdmitted(dst []Effect, now time.Time, ev Admitted) []Effect 
 	if s.watch == nil && s.buffered { // the answer's body comes as a stream: that was asked for with the request's
 		s.watch = &Watch{Pass: true}
 	}
-	s.fin.Route, s.fin.Tier, s.reason, s.fin.Ran, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, ev.Reason, now
+	s.fin.Route, s.fin.Tier, s.fin.Ran, s.fin.AdmittedAt = ev.Route, ev.Tier, ev.Reason, now
 	if ev.Watch != nil && ev.Watch.Pinned {
 		s.pin(&ev.Watch.Dialect)
 	}
@@ -223,13 +222,9 @@ func (s *Session) onAnswer(dst []Effect, now time.Time, ev ResponseHeaders) []Ef
 	s.fin.Status, s.fin.Source, s.fin.Attempts = ev.Status, outcome.SourceUpstream, ev.Attempts
 	s.fin.Upstream, s.fin.Headers, s.fin.Inner = ev.Status, ev.Headers, ev.Degraded
 	if ev.FromEnvoy {
-		s.fin.Author = outcome.SourceEnvoy
-	} else {
-		s.fin.Author = outcome.SourceUpstream
-	}
-	if ev.FromEnvoy {
 		s.fin.Source, s.fin.Details = outcome.SourceEnvoy, ev.Details
 	}
+	s.fin.Author = s.fin.Source
 	s.verdict = outcome.ByStatus(ev.Status, ev.FromEnvoy, ev.Details)
 	if ev.Dropped != outcome.Unknown && ev.Status >= 400 {
 		s.verdict = ev.Dropped
@@ -277,8 +272,8 @@ func (s *Session) emptyBody() bool {
 func (s *Session) release(dst []Effect, now time.Time) []Effect {
 	s.state = answered
 	if s.header.Status < 400 && !s.header.FromEnvoy { // an error of a lower tier is no degraded answer
-		s.fin.Degraded = s.reason
-		if s.verdict == outcome.OK && (s.reason != outcome.DegradedNone || s.header.Degraded) {
+		s.fin.Degraded = s.fin.Ran
+		if s.verdict == outcome.OK && (s.fin.Ran != outcome.DegradedNone || s.header.Degraded) {
 			s.verdict = outcome.DegradedOK
 		}
 	}

@@ -166,16 +166,15 @@ func (s *Session) endComplete(dst []Effect, now time.Time, pending []byte, last 
 
 // bodyLabel is what the body of an answer of a lower tier says of itself; nil: nothing.
 func (s *Session) bodyLabel() *dialect.Label {
-	if s.reason == outcome.DegradedNone || s.header.Status >= 400 || s.header.FromEnvoy || s.watch.Pass {
+	if s.fin.Ran == outcome.DegradedNone || s.header.Status >= 400 || s.header.FromEnvoy || s.watch.Pass {
 		return nil
 	}
-	return &dialect.Label{Tier: s.fin.Tier, Reason: s.reason, DeadlineMs: s.deadline.Budget.Milliseconds()}
+	return &dialect.Label{Tier: s.fin.Tier, Reason: s.fin.Ran, DeadlineMs: s.deadline.Budget.Milliseconds()}
 }
 
 // conclude turns what the body says into the outcome.
 func (s *Session) conclude() {
 	st := s.body.State()
-	s.fin.Usage = st.Usage
 	s.fin.Kept, s.fin.Whole = s.body.Kept()
 	s.fin.Unread = s.body.Kind() == answer.Opaque
 	switch s.body.Kind() {
@@ -245,7 +244,6 @@ func (s *Session) endWith(dst []Effect, now time.Time, pending []byte, why outco
 	if !honest {
 		return s.finish(s.cancel(append(dst, Reset{})), o)
 	}
-	s.fin.Usage = s.body.State().Usage
 	dst = append(dst, SendBody{Data: append(pending[:len(pending):len(pending)], ending...), End: true})
 	return s.finish(s.cancel(dst), o)
 }
